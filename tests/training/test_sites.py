@@ -3,6 +3,7 @@
 import copy
 import io
 import json
+import re
 from contextlib import nullcontext
 
 import numpy as np
@@ -15,13 +16,22 @@ import molattn
 from molattn.chem import Featurizer
 from molattn.config import DataConfig, NetworkConfig, PredictConfig, TrainConfig
 from molattn.data.dataset import read_training_table
+from molattn.data.site_labels import SiteLabels
 from molattn.data.splitting import split_rows
 from molattn.errors import InputError
 from molattn.evaluation.compare.comparison import compare
 from molattn.evaluation.scores.run_metrics import read_metrics
+from molattn.evaluation.scores.site_scores import score_intervals
 from molattn.inference import predict_table
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.model.sites import SiteCalibration, site_kinds
+from molattn.model.onnx_file import ExportedModel
+from molattn.model.sites import (
+    SiteCalibration,
+    SitePrediction,
+    SiteScores,
+    site_kinds,
+    site_outputs,
+)
 from molattn.task import Task
 from molattn.training.resolve import load_pretrained, resolve
 from molattn.training.run import read_rows
@@ -101,6 +111,30 @@ def test_gaussian_processes_learn_beside_the_network(frame, run):
     assert [process.head.shares.tolist() for process in processes.values()] == [[1.0], [1.0]]
 
 
+def test_weight_follows_from_held_out_molecules_with_a_prior_of_20_molecules(frame):
+    split = ["val" if row % 4 == 3 else "train" for row in range(40)]
+    lists = [None if row % 8 == 7 else values for row, values in enumerate(frame["en"])]
+    columns = {"atom_target_columns": ["en"], "bond_target_columns": ["polarity"]}
+    table = frame.assign(en=lists, split=split)
+    options = {**columns, **SMALL, "split_column": "split", "epochs": 1}
+    trained = molattn.train(table, [], **options)
+    rows = range(3, 40, 4)
+    calibration = trained.model.site_calibration
+    (share,) = calibration.processes["atom"].head.shares
+    assert 0.0 < share < 1.0
+    records = trained.model.networks.reader(None).all([frame["smiles"][row] for row in rows])
+    network = site_outputs(trained.model.networks, None, records)["atom"][:, 0]
+    difference = (trained.run.validation_sites["atom"][:, 0] - network) / share
+    gaps = [lists[row] or [np.nan] * len(frame["en"][row]) for row in rows]
+    labels = np.concatenate(gaps)
+    is_labeled = ~np.isnan(labels)
+    difference, residual = difference[is_labeled], (labels - network)[is_labeled]
+    molecules = sum(lists[row] is not None for row in rows)
+    prior = 20.0 * len(residual) / molecules * np.mean(difference**2)
+    expected = (difference @ residual + prior / 2.0) / (difference @ difference + prior)
+    assert share == pytest.approx(expected, abs=0.011)
+
+
 def test_rare_labels_are_among_those_that_the_process_learns(frame, monkeypatch):
     monkeypatch.setattr("molattn.training.site_process._MOST_SITES", 60)
     rare = [values if row % 13 == 0 else None for row, values in enumerate(frame["en"])]
@@ -125,8 +159,10 @@ def test_charges_are_predicted_by_the_network_alone(frame):
 
 def test_predictions_are_lists_in_the_order_of_the_atoms(run, tmp_path):
     path = tmp_path / "predicted.csv"
-    (tmp_path / "new.csv").write_text("smiles\nCC(F)OC\n[H]OC\nwrong\n")
-    predict_table(run.model, tmp_path / "new.csv", path)
+    (tmp_path / "new.csv").write_text("smiles,en\nCC(F)OC,\n[H]OC,\nwrong,\n")
+    console = Console(file=io.StringIO(), width=200)
+    predict_table(run.model, tmp_path / "new.csv", path, console=console)
+    assert "'en': no scores, as labels of atoms" in console.file.getvalue()
     predicted = pd.read_csv(path)
     values = json.loads(predicted["en_predicted"][0])
     np.testing.assert_allclose(values, [2.55, 2.55, 3.98, 3.44, 2.55], atol=0.4)
@@ -174,6 +210,63 @@ def test_molecules_without_bonds_or_labels_are_not_scored(frame):
     run = molattn.train(table, [], **columns, split_column="split", epochs=1, **SMALL)
     assert run.run_scores.metrics.uncertainty["en"]["coverage_sd"] is None
     assert run.scores["polarity"]["count"] > 0
+
+
+def test_coverage_that_does_not_vary_has_no_standard_deviation():
+    labels = SiteLabels("atom", (Task("en"),), np.zeros((4, 1)), None, np.array([0, 2, 4]))
+    calibration = SiteCalibration({"en": SiteScores(20, (1.0,), (1.0,))})
+    for errors, sd in (([0.5, 0.5, 0.5, 0.5], None), ([0.5, 2.0, 0.5, 0.5], 0.25)):
+        outputs = np.array(errors)[:, None]
+        ends = outputs - 1.0, outputs + 1.0, np.full((4, 1), np.nan)
+        prediction = SitePrediction(outputs, *ends, labels.starts)
+        scores = score_intervals(labels, prediction, calibration, 0.9)["en"]
+        expected = None if sd is None else pytest.approx(sd * np.sqrt(1 / 2 + 1 / 20))
+        assert scores["coverage_sd"] == expected
+
+
+def test_export_says_what_it_leaves_out_of_atoms_and_bonds(run):
+    exported = ExportedModel(run.model)
+    weights = run.run_scores.metrics.gaussian_process_weights
+    processes = run.model.site_calibration.processes
+    assert weights == {
+        "en": processes["atom"].head.shares[0],
+        "polarity": processes["bond"].head.shares[0],
+    }
+    assert exported.left_out() == [
+        f"the Gaussian process of atoms ({weights['en']:.0%} of en)",
+        f"the Gaussian process of bonds ({weights['polarity']:.0%} of polarity)",
+        "prediction intervals of atoms and bonds",
+    ]
+    in_file = exported.metadata()["network_weights"]
+    assert in_file == pytest.approx({name: 1.0 - weight for name, weight in weights.items()})
+
+
+def test_report_and_card_are_of_atoms_and_bonds(run, frame, tmp_path):
+    run.save(tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "mean over tasks" not in page
+    assert read_metrics(tmp_path / "run").scores["test"].mean == {}
+    counts = {name: scores["count"] for name, scores in run.scores.items()}
+    tested = pd.read_csv(tmp_path / "run" / "predictions.csv")
+    assert f"{len(tested)} test molecules, {sum(counts.values())} labels" in page
+    assert "Test bonds with the largest errors" in page
+    assert "There were no test rows" not in page
+    predicted = [json.loads(cell) for cell in tested["en_predicted"]]
+    errors = [
+        np.abs(np.subtract(values, atom_values(smiles)))
+        for smiles, values in zip(tested["smiles"], predicted, strict=True)
+    ]
+    worst = int(np.argmax([row.max() for row in errors]))
+    line = frame.index[frame["smiles"] == tested["smiles"][worst]][0] + 1
+    _, _, cards = page.partition("Test atoms with the largest errors")
+    where = re.search(r"in the table</dt><dd>row (\d+), atom (\d+)<", cards)
+    assert where is not None
+    assert [*map(int, where.groups())] == [line, int(np.argmax(errors[worst]))]
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert "model.predict_atoms(" in card
+    assert "model.predict_bonds(" in card
+    assert "model.predict(" not in card
+    assert f"on {counts['en']} labels of {len(tested)} test molecules" in card
 
 
 def test_saved_run_reads_like_the_run(run, tmp_path):

@@ -95,6 +95,7 @@ def _scores(metrics: Metrics) -> tuple[str, float | None, float | None]:
     kinds: list[ScoredKind] = [scored_kind(task, scored.get(task.name, {})) for task in tasks]
     key, metric = main_metric(kinds[0])
     is_mean = len(tasks) > 1 == len({*zip(kinds, (task.unit for task in tasks), strict=True)})
+    is_mean = is_mean and bool(metrics.scores[rows].mean)
 
     def value(model: str) -> float | None:
         scores = metrics.scores[model]

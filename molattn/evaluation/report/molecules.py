@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from molattn.chem.draw import draw_molecule
 from molattn.data.dataset import TrainingTable
+from molattn.data.site_labels import SiteLabels
 from molattn.data.table import name_column
 from molattn.errors import MolattnError
 from molattn.evaluation.report.tables import format_score, target_label
@@ -63,11 +64,14 @@ def _errors(result: "TaskResults") -> NDArray[np.float64]:
 
 
 def worst_molecules(
-    table: TrainingTable, tested: NDArray[np.int64], result: "TaskResults"
+    table: TrainingTable,
+    tested: NDArray[np.int64],
+    result: "TaskResults",
+    sites: SiteLabels | None = None,
 ) -> dict[str, Any]:
     """Return the molecules with the largest errors, or the least probable measured class.
 
-    ``tested`` are the rows of the table that the results are of.
+    ``tested`` are the rows of the table that the results are of, or the ``sites`` in these rows.
     """
     task = result.task
     errors = _errors(result)
@@ -80,6 +84,9 @@ def worst_molecules(
         truth = float(result.target[index])
         smiles = table.smiles[row]
         where = table.where(row)
+        if sites is not None:
+            site = int(result.rows[index])
+            where += f", {sites.level} {site - sites.starts[sites.molecule[site]]}"
         error = float(errors[index] if is_regression else 1.0 - errors[index])
         text = f"{'+' * (is_regression and error >= 0.0)}{format_score(error)}"
         if result.is_log:
@@ -94,8 +101,9 @@ def worst_molecules(
             "error": text,
         }
         molecules.append(molecule)
-    label = target_label(task)
-    return {"label": label, "is_regression": is_regression, "worst": molecules}
+    what = f"{sites.level}s" if sites else "molecules"
+    about = {"label": target_label(task), "is_regression": is_regression, "what": what}
+    return {**about, "worst": molecules}
 
 
 def plot_points(

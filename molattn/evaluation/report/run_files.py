@@ -4,7 +4,7 @@ import platform
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import repeat
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +51,8 @@ from molattn.model.columns import (
     standardized_cells,
     standardized_columns,
 )
-from molattn.model.sites import SiteColumns, predict_sites
-from molattn.model.uncertainty import Prediction
+from molattn.model.sites import SiteColumns
+from molattn.task import output_slices
 from molattn.training.run import TrainingRun
 from molattn.training.run_folder import (
     CONFIG_FILE,
@@ -91,7 +91,7 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     write_config_file(folder / CONFIG_FILE, run.config)
     write_histories(run.histories, folder)
     write_skipped(run.table, folder)
-    _write_predictions(run, scores.prediction, folder / "predictions.csv")
+    _write_predictions(run, scores, folder / "predictions.csv")
     results = []
     if len(run.split.test):
         labels = run.table.targets[run.split.test]
@@ -100,7 +100,7 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
         tasks = run.table.tasks
         results = task_results(scores.prediction, labels, tasks, test_scores, uncertainty)
     points = write_plots(run.table, run.split.test, results, folder)
-    write_run_page(run, scores.metrics, results, folder, points)
+    write_run_page(run, scores, results, folder, points)
     scores.metrics.write(folder)
 
 
@@ -140,7 +140,21 @@ def write_skipped(table: TrainingTable, folder: Path) -> None:
                 write(row._replace(smiles=escape_formula(row.smiles)))
 
 
-def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> None:
+def _worst_sites(run: TrainingRun, scores: RunScores) -> Iterator[dict[str, Any]]:
+    """Yield the atoms or bonds of test rows with the largest errors of each task."""
+    for level, prediction in scores.sites.items():
+        labels = run.table.sites[level].molecules(run.split.test)
+        for index, columns in enumerate(output_slices(labels.tasks)):
+            targets = labels.targets[:, index]
+            outputs = prediction.outputs[:, columns]
+            scored = np.flatnonzero(np.isfinite(targets + outputs[:, 0]))
+            about = targets[scored], scored, np.full(len(scored), np.nan), {}, {}
+            results = TaskResults(labels.tasks[index], outputs[scored], *about)
+            yield worst_molecules(run.table, run.split.test[labels.molecule], results, labels)
+
+
+def _write_predictions(run: TrainingRun, scores: RunScores, path: Path) -> None:
+    prediction = scores.prediction
     table = run.table
     output = PredictionColumns(run.model.predictor, has_measured=False)
     config = run.model.config
@@ -149,10 +163,7 @@ def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> 
     header = [*table.header, *(free_name(name, table.header) for name in columns)]
     lists = repeat([])
     if sites.columns:
-        records = run.table.molecules(run.split.test).records
-        level = run.config.report.interval
-        predictions = predict_sites(run.model.networks, run.model.site_calibration, records, level)
-        lists = sites.cells(predictions, records)
+        lists = sites.cells(scores.sites, run.table.molecules(run.split.test).records)
     with write_table(path, [escape_formula(name) for name in header]) as write:
         for index, (row, site_cells) in enumerate(zip(run.split.test, lists, strict=False)):
             is_finite = np.isfinite(prediction.prediction[index]).all()
@@ -164,7 +175,7 @@ def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> 
 
 def write_run_page(
     run: TrainingRun,
-    metrics: RunMetrics,
+    scores: RunScores,
     results: Sequence[TaskResults],
     folder: Path,
     points: Mapping[str, list[Point]],
@@ -174,6 +185,7 @@ def write_run_page(
     It contains the scores of all tasks, the plots, and the 8 worst test predictions and the cliffs
     of the first 12 tasks.
     """
+    metrics = scores.metrics
     tasks = metrics.tasks
     data = run.config.data
     level = run.config.report.interval
@@ -192,14 +204,15 @@ def write_run_page(
         metrics,
         score_tables=score_tables(tasks, metrics.scores),
         scored=scored_rows(metrics.scores),
-        has_intervals=has_test and bool(metrics.scores["test"].mean["intervals"]),
+        has_intervals=has_test and run.config.report.bootstrap > 0,
         kept=_kept_epochs(run),
         proposal=proposed_folds(metrics, data),
         figures=_figures(folder, points),
         tasks=[
             worst_molecules(run.table, run.split.test, result) | find_cliffs(run, result)
             for result in results[:_MOST_TASKS]
-        ],
+        ]
+        + [*islice(_worst_sites(run, scores), max(0, _MOST_TASKS - len(results)))],
         weights=_weights([metrics]),
         parts=[(name, getattr(metrics, key)) for name, key in _SPLITS.items()],
         promise=promise,

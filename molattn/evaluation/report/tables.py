@@ -196,7 +196,7 @@ def score_tables(tasks: Sequence[Task], scores: Mapping[str, TaskScores]) -> lis
             ]
             are_all = all(len(of_task) == len(models) for _, of_task in rows)
             is_mean = len(alike) == len(compared) > 1 and len({task.unit for task in compared}) == 1
-            if is_mean and are_all:
+            if is_mean and are_all and scores[models[0]].mean:
                 rows.insert(0, ("mean over tasks", {key: scores[key].mean for key in models}))
             table = _score_table(content, scored_rows(scores), rows, compared)
             if "censored" not in content.title:
@@ -307,7 +307,8 @@ def interval_table(metrics: Metrics, config: TrainConfig) -> ScoreTable:
         row[f"{100 * config.report.interval:g}% PI coverage"] = score_cell(scores, "coverage")
         if isinstance(metrics, RunMetrics):
             row["labels"] = f"{scores['count']:,}"
-            row["expected ± 2 SD"] = "-" if mean is None else f"{mean:.3f} ± {2.0 * sd:.3f}"
+            more = f" ± {2.0 * sd:.3f}" if sd else ""
+            row["expected ± 2 SD"] = "-" if mean is None else f"{mean:.3f}{more}"
             if not is_exchangeable(config.data):
                 row["expected ± 2 SD"] = "not promised"
         rows.append({**row, "mean width": _cell_on_scale(scores, "mean_width")})

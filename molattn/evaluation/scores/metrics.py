@@ -88,7 +88,10 @@ def scored_kind(task: Task, scores: Mapping[str, Any]) -> ScoredKind:
 
 
 class TaskScores(NamedTuple):
-    """Scores by task, and the mean of each metric over the tasks for which it is defined."""
+    """Scores by task, and the mean of each metric over the tasks for which it is defined.
+
+    With tasks of atoms or bonds there are no means.
+    """
 
     tasks: dict[str, Scores]
     mean: Scores

@@ -3,7 +3,7 @@
 import platform
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from molattn.model.confidence import CONFIDENCES, expected_factor
 from molattn.model.kernel import KernelInputs
 from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members
+from molattn.model.sites import SitePrediction
 from molattn.model.target_transform import (
     IdentityTransform,
     limits_with_transform,
@@ -35,7 +36,7 @@ from molattn.model.target_transform import (
     transformed_labels,
 )
 from molattn.model.uncertainty import ConformalScores, Prediction
-from molattn.task import Task, output_slices
+from molattn.task import Level, Task, output_slices
 from molattn.training.run import TrainingRun
 from molattn.training.run_folder import History
 from molattn.utils.console import counted, print_line
@@ -54,6 +55,7 @@ class RunScores(NamedTuple):
 
     prediction: Prediction
     metrics: RunMetrics
+    sites: Mapping[Level, SitePrediction]  # predictions of the atoms and bonds of the test rows
 
     __repr__ = object.__repr__
 
@@ -121,13 +123,14 @@ def score_run(
         scorer = _Scorer.of(run, run.split.val, validation, logarithms, None)
         scores = {"validation": scorer.score("molattn", validation)}
         metrics = replace(metrics, scores={**metrics.scores, **scores})
+    sites: Mapping[Level, SitePrediction] = {}
     if table.sites:
-        metrics = with_site_scores(metrics, run)
+        metrics, sites = with_site_scores(metrics, run)
     not_finite = int((~np.isfinite(test.prediction).all(axis=1)).sum())
     if not_finite:
         rows = counted(not_finite, "test row")
         print_line(console, f"not scored, without a finite prediction: {rows}")
-    return RunScores(test, replace(metrics, rows_test_not_finite=not_finite))
+    return RunScores(test, replace(metrics, rows_test_not_finite=not_finite), sites)
 
 
 def _with_test_scores(
@@ -170,15 +173,13 @@ def _with_part_scores(
     tasks = run.table.tasks
     if head is None or not run.config.trains_network:
         return metrics
-    weights = zip(tasks, head.shares.tolist(), strict=True)
     scores = {**metrics.scores}
     parts = {"network": network, "gaussian_process": head.predict(inputs)[None]}
     for name, outputs in parts.items():
         mean = mean_of_members(torch.from_numpy(scaling.to_transformed(outputs)), tasks).numpy()
         values = scaling.in_own_units(mean).clip(*run.model.predictor.output_limits)
         scores[name] = scorer.score(name, values, run.config.report.bootstrap)
-    by_task = {task.name: weight for task, weight in weights}
-    return replace(metrics, scores=scores, gaussian_process_weights=by_task)
+    return replace(metrics, scores=scores, gaussian_process_weights=head.share_by_task)
 
 
 def _facts(run: TrainingRun) -> dict[str, Any]:

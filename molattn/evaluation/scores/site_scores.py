@@ -9,15 +9,14 @@ from numpy.typing import NDArray
 
 from molattn.data.site_labels import SiteLabels
 from molattn.evaluation.scores.metrics import (
-    Scores,
     TaskScores,
     constant_prediction,
     resamplings,
     score_tasks,
 )
 from molattn.evaluation.scores.run_metrics import RunMetrics
-from molattn.model.sites import SiteCalibration, SitePrediction, predict_sites
-from molattn.task import output_slices
+from molattn.model.sites import SiteCalibration, SitePrediction, predict_sites, site_outputs
+from molattn.task import Level, output_slices
 from molattn.training.run import TrainingRun
 
 Array = NDArray[np.float64]
@@ -25,57 +24,57 @@ Array = NDArray[np.float64]
 _LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
 
-def with_site_scores(metrics: RunMetrics, run: TrainingRun) -> RunMetrics:
+def with_site_scores(
+    metrics: RunMetrics, run: TrainingRun
+) -> tuple[RunMetrics, dict[Level, SitePrediction]]:
     """Add the scores of atoms and bonds of the test and validation rows to those of a run.
 
     Metrics are of all labeled sites, and their confidence intervals of bootstrap samples of
-    molecules. ``molecule_mae`` (``molecule_accuracy`` of classes) is the mean over molecules.
+    molecules. ``molecule_mae`` (``molecule_accuracy`` of classes) is the mean over ``molecules``.
+    The predictions of the test rows are returned too.
     """
     config = run.config.report
-    splits = {"test": run.split.test, "validation": run.split.val}
-    for name, rows in splits.items():
+    calibration = run.model.site_calibration
+    processes = calibration.processes if calibration and run.config.trains_network else {}
+    weights = dict(metrics.gaussian_process_weights or {})
+    for process in processes.values():
+        weights |= process.head.share_by_task
+    metrics = replace(metrics, gaussian_process_weights=weights or None)
+    tested: dict[Level, SitePrediction] = {}
+    for name, rows in {"test": run.split.test, "validation": run.split.val}.items():
         if not len(rows):
             continue
         molecules = run.table.molecules(rows)
-        calibration = run.model.site_calibration
-        level = config.interval
-        predictions = predict_sites(run.model.networks, calibration, molecules.records, level)
+        records = molecules.records
+        predictions = predict_sites(run.model.networks, calibration, records, config.interval)
         for site, prediction in predictions.items():
             if name == "validation":  # before the Gaussian process learned from these rows
                 is_missing = np.isnan(prediction.outputs)
                 outputs = np.where(is_missing, np.nan, run.validation_sites[site])
                 prediction = prediction._replace(outputs=outputs)
             labels = _predicted_labels(molecules.sites[site], prediction)
-            resamples = config.bootstrap if name == "test" else 0
-            seed = run.config.training.seed
-            metrics = _with(metrics, name, _scores(labels, prediction.outputs, resamples, seed))
-            if name == "test":
-                intervals = score_intervals(labels, prediction, calibration, level)
-                metrics = replace(metrics, uncertainty={**metrics.uncertainty, **intervals})
-            if name == "test" and config.baselines:
+            options = config.bootstrap if name == "test" else 0, run.config.training.seed
+            metrics = _with(metrics, name, _scores(labels, prediction.outputs, *options))
+            if name == "validation":
+                continue
+            tested[site] = prediction
+            intervals = score_intervals(labels, prediction, calibration, config.interval)
+            metrics = replace(metrics, uncertainty={**metrics.uncertainty, **intervals})
+            if site in processes:
+                alone = site_outputs(run.model.networks, None, records)[site]
+                metrics = _with(metrics, "network", _scores(labels, alone, *options))
+            if config.baselines:
                 training = run.table.sites[site].molecules(run.split.train).targets
                 constant = constant_prediction(labels.tasks, training, len(labels.targets))
-                scores = _scores(labels, constant, resamples, seed)
-                metrics = _with(metrics, "baseline", scores)
-    return metrics
+                metrics = _with(metrics, "baseline", _scores(labels, constant, *options))
+    return metrics, tested
 
 
 def _with(metrics: RunMetrics, name: str, scores: TaskScores) -> RunMetrics:
-    if name in metrics.scores:
-        tasks = {**metrics.scores[name].tasks, **scores.tasks}
-        scores = TaskScores(tasks, mean_scores(tasks))
+    """Add scores of a model; there is no mean over tasks, whose units are not known."""
+    tasks = metrics.scores[name].tasks if name in metrics.scores else {}
+    scores = TaskScores({**tasks, **scores.tasks}, {})
     return replace(metrics, scores={**metrics.scores, name: scores})
-
-
-def mean_scores(tasks: Mapping[str, Scores]) -> Scores:
-    """Return the mean of each metric over the tasks for which it is defined, without intervals."""
-    names = dict.fromkeys(name for scores in tasks.values() for name in scores)
-    means: Scores = {"intervals": {}}
-    for name in names.keys() - {"intervals"}:
-        values = [scores[name] for scores in tasks.values() if scores.get(name) is not None]
-        means[name] = float(np.mean(values)) if values else None
-        means["intervals"][name] = None
-    return means
 
 
 def _predicted_labels(labels: SiteLabels, prediction: SitePrediction) -> SiteLabels:
@@ -105,6 +104,7 @@ def _scores(labels: SiteLabels, outputs: Array, resamples: int, seed: int) -> Ta
             values = np.where(np.isnan(targets), np.nan, both.argmax(axis=1) == targets)
         means = molecule_means(values, molecule)
         name = "molecule_mae" if task.kind == "regression" else "molecule_accuracy"
+        scores.tasks[task.name]["molecules"] = len(means)
         scores.tasks[task.name][name] = float(means.mean()) if len(means) else None
     return scores
 
@@ -125,7 +125,8 @@ def score_intervals(
 ) -> Mapping[str, Mapping[str, Any]]:
     """Score the intervals of regressions as those of molecules; coverage is a mean over molecules.
 
-    Its standard deviation is that of both means, over test and over calibration molecules.
+    Its standard deviation is that of both means, over test and over calibration molecules; None if
+    the coverage of all test molecules is the same, which does not tell how much it varies.
     """
     scores: dict[str, dict[str, Any]] = {}
     molecule = labels.molecule
@@ -145,7 +146,7 @@ def score_intervals(
         is_defined = bool(len(coverage[level])) and np.isfinite(errors_of_task.bound(level))
         counts = len(coverage[level]), errors_of_task.molecules
         sd = None
-        if is_defined:
+        if is_defined and np.ptp(coverage[level]) > 0.0:
             sd = float(np.std(coverage[level]) * np.sqrt(sum(1.0 / n for n in counts)))
         scores[task.name] = {
             "count": int((~np.isnan(errors)).sum()),
