@@ -190,7 +190,7 @@ def test_the_command_says_what_is_left_out_and_the_example_needs_no_torch(tmp_pa
     assert json.loads(of_file)["network_weights"] == {"y": pytest.approx(1.0 - share, abs=1e-6)}
     expected = {"network": {"y": {"rmse": alone}}, "test": {"y": {"rmse": whole}}}
     assert json.loads(of_file)["test_scores"] == expected
-    with pytest.raises(InputError, match="without a Gaussian process"):
+    with pytest.raises(InputError, match="without a Gaussian process of molecules"):
         to_onnx(MolAttn(model.config).eval(), with_gaussian_process=True)
     model.gaussian_process = None
     shown = subprocess.run([*EXAMPLE, file, "CCO"], capture_output=True, text=True, check=False)

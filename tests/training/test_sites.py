@@ -20,7 +20,7 @@ from molattn.data.site_labels import SiteLabels
 from molattn.data.splitting import split_rows
 from molattn.errors import InputError
 from molattn.evaluation.compare.comparison import compare
-from molattn.evaluation.scores.run_metrics import read_metrics
+from molattn.evaluation.scores.run_metrics import main_test_scores, read_metrics
 from molattn.evaluation.scores.site_scores import score_intervals
 from molattn.inference import predict_table
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -299,13 +299,17 @@ def test_atoms_are_learned_beside_molecules_and_with_gaps(frame):
     assert np.sum(~np.isnan(run.run.table.sites["atom"].targets)) == labels
 
 
-def test_classes_and_bounds_of_atoms_are_learned(frame):
+def test_classes_and_bounds_of_atoms_are_learned(frame, tmp_path):
     metabolized = [[str(value > 3) for value in values] for values in frame["en"]]
     limited = [[f">{values[0]}", *values[1:]] for values in frame["en"]]
     table = frame.assign(som=metabolized, en=limited)
     columns = {"atom_target_columns": ["som", "en"]}
     run = molattn.train(table, [], **columns, epochs=1, **SMALL)
     assert run.scores["som"]["molecule_accuracy"] is not None
+    run.run_scores.metrics.write(tmp_path)
+    scores = main_test_scores(tmp_path)
+    assert {*scores["network"]} == {"en"}  # which alone is averaged
+    assert {*scores["test"]} == {"som", "en"}
     assert "censored_permitted" in run.scores["en"]
     assert run.model.predict_atoms(["CCO"]).outputs.shape == (3, 2)
 

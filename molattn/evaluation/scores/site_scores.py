@@ -62,7 +62,9 @@ def with_site_scores(
             metrics = replace(metrics, uncertainty={**metrics.uncertainty, **intervals})
             if site in processes:
                 alone = site_outputs(run.model.networks, None, records)[site]
-                metrics = _with(metrics, "network", _scores(labels, alone, *options))
+                scores = _scores(labels, alone, *options).tasks
+                averaged = {task: scores[task] for task in processes[site].head.share_by_task}
+                metrics = _with(metrics, "network", TaskScores(averaged, {}))
             if config.baselines:
                 training = run.table.sites[site].molecules(run.split.train).targets
                 constant = constant_prediction(labels.tasks, training, len(labels.targets))
