@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from rdkit import Chem
@@ -10,6 +10,7 @@ from rdkit.Chem import rdFMCS
 
 from molattn.chem.limits import is_fast, read_mol_block
 from molattn.chem.parse import Molecule, mol_of_mol_block, parse_molecule
+from molattn.chem.sites import with_hydrogens
 from molattn.errors import MolattnError
 from molattn.utils.time_limit import call_within
 
@@ -41,22 +42,28 @@ def drawing_module() -> Any:
 
 # The drawings of a molecule follow one another.
 @lru_cache(maxsize=1)
-def laid_out(molecule: Molecule) -> Chem.Mol | None:
+def laid_out(
+    molecule: Molecule, *, unify: bool | None = None, hydrogens: bool = False
+) -> Chem.Mol | None:
     """Return a molecule with coordinates; None if its layout takes more than 5 s, or 200 atoms.
+
+    ``unify`` is that of :func:`molattn.chem.parse.parse_molecule`, by default True for SMILES; with
+    ``hydrogens``, these are atoms too.
 
     The time grows with the square of the number of atoms and more, and RDKit cannot be interrupted:
     a large molecule is laid out in a child process.
     """
     try:
-        fast = is_fast(molecule)
-        data = _prepared(molecule) if fast else call_within(_MOST_SECONDS, _prepared, molecule)
+        read = _prepared if is_fast(molecule) else partial(call_within, _MOST_SECONDS, _prepared)
+        data = read(molecule, unify, hydrogens)
     except TimeoutError:
         return None
     return None if data is None else Chem.Mol(data)  # pyright: ignore
 
 
-def _prepared(molecule: Molecule) -> bytes | None:
-    mol = parse_molecule(molecule, unify=isinstance(molecule, str))
+def _prepared(molecule: Molecule, unify: bool | None, hydrogens: bool) -> bytes | None:
+    mol = parse_molecule(molecule, unify=isinstance(molecule, str) if unify is None else unify)
+    mol = with_hydrogens(mol) if hydrogens else mol
     if mol.GetNumAtoms() > _MOST_ATOMS:
         return None
     properties = Chem.PropertyPickleOptions

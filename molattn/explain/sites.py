@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 from markupsafe import Markup
+from rdkit import Chem
 from rich.console import Console
 
-from molattn.chem.draw import NOT_DRAWN, drawing_module
-from molattn.chem.parse import Molecule, parse_molecule
+from molattn.chem.draw import NOT_DRAWN, drawing_module, laid_out
+from molattn.chem.parse import Molecule
 from molattn.chem.reader import Fields
-from molattn.chem.sites import with_hydrogens
 from molattn.config import ExplainConfig
 from molattn.data.table import Table
 from molattn.errors import check_one_of
-from molattn.explain.drawing import score_color
+from molattn.explain.drawing import Color, score_color
 from molattn.inference.streaming import RowCounts, molecule_batches
 from molattn.model.model import MolAttn
 from molattn.model.sites import predict_sites
@@ -24,7 +24,6 @@ from molattn.utils.console import print_remarks, three_digits
 from molattn.utils.files import atomic_folder, write_file
 from molattn.utils.html import data_image
 
-_MOST_ATOMS = 200
 _FIGURE = Markup("<figure>{}<figcaption>{}: {}</figcaption></figure>")
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
@@ -45,7 +44,7 @@ def draw_sites(
     Of more than two classes, the number is the probability of the most probable one.
 
     Returns:
-        The drawing; None of a molecule of more than 200 atoms.
+        The drawing; None of a molecule of more than 200 atoms, or whose layout takes more than 5 s.
 
     Raises:
         SmilesError: The molecule cannot be read.
@@ -59,9 +58,8 @@ def draw_sites(
     }
     check_one_of("target", target, columns)
     level, task, at = columns[target]
-    mol = parse_molecule(molecule, unify=config.unify_drawings)
-    graph = with_hydrogens(mol) if config.hydrogens else mol
-    if graph.GetNumAtoms() > _MOST_ATOMS:
+    graph = laid_out(molecule, unify=config.unify_drawings, hydrogens=config.hydrogens)
+    if graph is None:
         return None
     (record,) = records = model.networks.reader(None).all([molecule])
     outputs = predict_sites(model.networks, model.site_calibration, records, 0.9)[level].outputs[
@@ -73,8 +71,7 @@ def draw_sites(
         mean = float(model.networks.members[0].site_head(level).mean[at.start])
         scores = np.nan_to_num(values - mean)
     limit = float(np.abs(scores).max(initial=0.0)) if signed else 1.0
-    module = drawing_module()
-    drawn = module.PrepareMolForDrawing(graph, addChiralHs=False)
+    drawn = Chem.Mol(graph)
     colors = {}
     for site in np.flatnonzero(np.isfinite(values)).tolist():
         ends = (record.sites.atoms[None] if level == "atom" else record.sites.bonds)[:, site]
@@ -82,11 +79,19 @@ def draw_sites(
         drawn_site = find(*ends.tolist())
         drawn_site.SetProp(f"{level}Note", three_digits(values[site]))
         colors[drawn_site.GetIdx()] = score_color(float(scores[site]), limit, signed=signed)
-    drawer = module.MolDraw2DSVG(width, height)
-    drawer.drawOptions().prepareMolsBeforeDrawing = False
-    kind = level.title()
-    options = {f"highlight{kind}s": [*colors], f"highlight{kind}Colors": colors}
-    drawer.DrawMolecule(drawn, **{"highlightAtoms": [], **options})
+    return _svg(drawn, level, colors, width, height)
+
+
+def _svg(mol: Chem.Mol, level: Level, colors: dict[int, Color], width: int, height: int) -> str:
+    """Draw a molecule that has coordinates and notes, with the colors of its atoms or bonds."""
+    drawer = drawing_module().MolDraw2DSVG(width, height)
+    options = drawer.drawOptions()
+    options.prepareMolsBeforeDrawing = False
+    options.annotationFontScale = 0.6
+    options.setBondNoteColour((0.0, 0.0, 0.0))
+    kind = f"highlight{level.title()}"
+    marks = {"highlightAtoms": [], f"{kind}s": [*colors], f"{kind}Colors": colors}
+    drawer.DrawMolecule(mol, **marks)
     drawer.FinishDrawing()
     return drawer.GetDrawingText()
 
@@ -111,10 +116,7 @@ def draw_table(
             if svg is not None:
                 write_file(folder / "molecules" / f"{row.table_row.line}.svg", svg.encode())
                 image = data_image("molecule", row.smiles, "svg+xml", svg.encode())
-            caption = Markup("<figcaption>{}: {}</figcaption>")
-            figures.append(
-                f"<figure>{image}{caption.format(row.table_row.line, row.smiles)}</figure>"
-            )
+            figures.append(_FIGURE.format(image, row.table_row.line, row.smiles))
         page = Markup(_PAGE).format(title=target, figures=Markup("\n".join(figures)))
         write_file(folder / "index.html", str(page).encode(errors="replace"))
     print_remarks(console, errors)

@@ -41,7 +41,7 @@ from molattn.model.difference import (
 from molattn.model.model import MolAttn
 from molattn.model.overview import conversions, overview_columns
 from molattn.model.readable import headings
-from molattn.model.sites import SiteColumns, count_unlabeled, predict_sites
+from molattn.model.sites import SiteColumns, count_unlabeled, predict_sites, site_atoms
 from molattn.record import MoleculeRecord
 from molattn.task import Level, Task
 from molattn.utils.console import print_line
@@ -455,17 +455,11 @@ def _site_rows(
     prediction = predict_sites(model.networks, model.site_calibration, *options)[level]
     for index, (row, record) in enumerate(zip(rows, records, strict=True)):
         sites = slice(prediction.starts[index], prediction.starts[index + 1])
-        symbols = record.symbols or ()
-        atoms = record.sites.atoms.tolist()
-        names = [symbols[atom] if 0 <= atom < len(symbols) else "H" for atom in atoms]
-        number = {atom: number for number, atom in enumerate(atoms) if atom >= 0}
-        pairs = record.sites.bonds.T.tolist()
-        bonds = [[number[atom] for atom in pair if atom in number] for pair in pairs]
-        ends = bonds if level == "bond" else [[atom] for atom in range(len(atoms))]
+        symbols, ends = site_atoms(record, level)
         values = [*columns.values(prediction, level, sites)]
         smiles = "" if row.table_row.block else row.smiles  # with its atoms in another order
         site_rows: list[Cells] = [
-            [*site, *(names[atom] for atom in site), smiles, *numbers]
+            [*site, *(symbols[atom] for atom in site), smiles, *numbers]
             for site, *numbers in zip(ends, *values, strict=True)
             if len(site) == width  # no bond of a hydrogen atom that is not in the graph
         ]

@@ -27,6 +27,7 @@ from molattn.model.environments import RADII, site_environments
 from molattn.model.networks import Networks, Records
 from molattn.model.site_process import SiteProcess, site_inputs
 from molattn.model.uncertainty import fewest_scores
+from molattn.record import MoleculeRecord
 from molattn.task import Level, Task, output_slices
 from molattn.utils.console import counted
 
@@ -299,6 +300,22 @@ def site_starts(records: Records, level: Level) -> NDArray[np.int64]:
     """Return the first atom (or bond) of each molecule among all, and their number, ``[n + 1]``."""
     counts = [len(getattr(record.sites, f"{level}s").T) for record in records]
     return np.cumsum([0, *counts])
+
+
+def site_atoms(record: MoleculeRecord, level: Level) -> tuple[list[str], list[list[int]]]:
+    """Return the symbols of the atoms of a molecule, and the atoms of each atom or bond.
+
+    Both are in the order of :class:`molattn.chem.sites.Sites`, by which atoms are numbered from 0.
+    A bond that is not in the graph has none.
+    """
+    read = [*(record.symbols or ())]
+    atoms = record.sites.atoms.tolist()
+    symbols = [read[atom] if 0 <= atom < len(read) else "H" for atom in atoms]
+    if level == "atom":
+        return symbols, [[number] for number in range(len(atoms))]
+    numbers = {atom: number for number, atom in enumerate(atoms) if atom >= 0}
+    pairs = record.sites.bonds.T.tolist()
+    return symbols, [[numbers[atom] for atom in pair if atom in numbers] for pair in pairs]
 
 
 def site_kinds(records: Records, level: Level, featurizer: Featurizer) -> NDArray[np.int64]:

@@ -17,11 +17,12 @@ from typing_extensions import TypedDict
 
 from molattn.chem.draw import NOT_DRAWN, differing_atoms, draw_molecule
 from molattn.chem.limits import read_molecule
+from molattn.chem.reader import Fields
 from molattn.config import MoleculeLimits, PredictConfig, ServeConfig
 from molattn.data.table import FORMATS, Row, Source, escape_formula, name_column, open_table
 from molattn.data.table.base import cell_text
 from molattn.errors import InputError, SmilesError, check_one_of, quoted, reason_meaning
-from molattn.explain import METHODS, MethodOptions
+from molattn.explain import METHODS, MethodOptions, draw_sites
 from molattn.explain.explainer import explain_instance, read_instances
 from molattn.explain.methods import NotFiniteError
 from molattn.explain.target import find_target
@@ -29,11 +30,11 @@ from molattn.inference.predict import readable_spec
 from molattn.inference.streaming import OutputRows, ReadRow
 from molattn.model.columns import measured_remark, standardized_columns
 from molattn.model.confidence import Confidence
-from molattn.model.sites import SiteColumns
+from molattn.model.sites import SiteColumns, predict_sites, site_atoms
 from molattn.serve.batching import Predicted, Work
-from molattn.serve.bodies import CSV, FILES, ExplainRequest, check_inputs
+from molattn.serve.bodies import CSV, FILES, ExplainRequest, SitesRequest, check_inputs
 from molattn.serve.catalog import Neighbor, ServedModel
-from molattn.task import Task
+from molattn.task import Level, Task
 from molattn.utils.devices import threads
 
 _DOMAIN_SIMILARITY = 0.4
@@ -421,6 +422,58 @@ def explain_prediction(
         "atoms": explanation.atom_scores.tolist(),
         **{name: getattr(explanation, name) for name in fields},
     }  # pyright: ignore[reportReturnType]
+
+
+class SitesResponse(TypedDict):
+    """Predictions of the atoms or bonds of a molecule, and a drawing of them."""
+
+    model: str
+    target: str
+    svg: Annotated[
+        str | None, Field(description="Null of more than 200 atoms, or if their layout takes 5 s.")
+    ]
+    symbols: Annotated[list[str], Field(description="Of all atoms, in the order of the SMILES.")]
+    sites: Annotated[
+        list[list[int]],
+        Field(
+            description="The atoms of each value, from 0; none of a bond that is not in the graph."
+        ),
+    ]
+    predictions: Annotated[SiteLists, Field(description=_SITES)]
+
+
+def draw_predictions(config: ServeConfig, served: ServedModel, body: SitesRequest) -> SitesResponse:
+    """Predict a property of the atoms or bonds of a molecule, and draw it."""
+    model = served.model
+    properties: dict[str, tuple[Level, Task]] = {
+        task.name: (level, task)
+        for level, tasks in model.config.site_tasks.items()
+        for task in tasks
+    }
+    if not properties:
+        raise InputError(f"model: got {served.name}, expected one that predicts atoms or bonds")
+    check_one_of("target", body.target, properties)
+    level, task = properties[body.target]
+    (record,) = model.config.reader(Fields(symbols=True), config)([body.smiles])
+    if isinstance(record, SmilesError):
+        raise record
+    with threads(config.threads):
+        svg = draw_sites(model, body.smiles, body.target, body.width, body.height)
+        arguments = model.networks, model.site_calibration, [record], body.level
+        prediction = predict_sites(*arguments)[level]
+    columns = SiteColumns(model.config, model.site_calibration)
+    names = [name for name, level_of in columns.columns.items() if level_of == level]
+    values = columns.values(prediction, level, slice(None))
+    lists = zip(names, values, strict=True)
+    symbols, sites = site_atoms(record, level)
+    return {
+        "model": served.name,
+        "target": body.target,
+        "svg": svg,
+        "symbols": symbols,
+        "sites": sites,
+        "predictions": {name: column for name, column in lists if name in task.possible_columns},
+    }
 
 
 @lru_cache(maxsize=256)

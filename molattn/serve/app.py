@@ -31,8 +31,10 @@ from molattn.serve.answers import (
     ExplainResponse,
     Molecule,
     PredictResponse,
+    SitesResponse,
     add_cells,
     depict,
+    draw_predictions,
     dumps,
     explain_prediction,
     file_chunks,
@@ -42,7 +44,16 @@ from molattn.serve.answers import (
     write_predictions,
 )
 from molattn.serve.batching import Predicted, Work, Worker, in_thread, table_options
-from molattn.serve.bodies import CSV, EXCEL, EXPLAIN_BODIES, FILES, JSON, PREDICT_BODIES, SDF
+from molattn.serve.bodies import (
+    CSV,
+    EXCEL,
+    EXPLAIN_BODIES,
+    FILES,
+    JSON,
+    PREDICT_BODIES,
+    SDF,
+    SITES_BODIES,
+)
 from molattn.serve.catalog import Catalog, ModelsResponse, ServedModel
 from molattn.serve.guard import APIError, Guard
 from molattn.utils.html import SHARED_TEMPLATES
@@ -111,6 +122,7 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
     _add_predict(guarded, catalog, config, worker)
     _add_table(guarded, catalog, config, worker)
     _add_pictures(guarded, catalog, config, worker)
+    _add_sites(guarded, catalog, config, worker)
     app.include_router(guarded)
     return app
 
@@ -197,6 +209,7 @@ def _work_of_json(served: ServedModel, body: bodies.PredictRequest, config: Serv
     is_quick = is_quick and served.model.config.standardize is not True
     reference = None
     if body.difference_from is not None:
+        served.model.check_predicts_molecules()
         reference = Reference(len(table.header) - 1, config)
     return Work(served, table, body.level, quick=count if is_quick else 0, reference=reference)
 
@@ -308,6 +321,23 @@ def _add_pictures(router: APIRouter, catalog: Catalog, config: ServeConfig, work
         standardize = catalog.find(query.model, query.as_given).model.config.standardize
         with worker.reserve(1):
             return await in_thread(worker.slow, physchem, query.smiles, config, standardize)
+
+
+def _add_sites(router: APIRouter, catalog: Catalog, config: ServeConfig, worker: Worker) -> None:
+    @router.post(
+        "/sites",
+        summary="Predict a property of the atoms or bonds of a molecule, and draw it",
+        response_model=SitesResponse,
+        responses=_ERRORS_OF_BODIES,
+        openapi_extra={"requestBody": {"content": SITES_BODIES, "required": True}},
+    )
+    async def sites(request: Request, held: Held) -> Response:
+        bodies.content_type(request, SITES_BODIES)
+        body = await bodies.read_json(request, bodies.SitesRequest)
+        held.enter_context(worker.reserve(min(_EXPLANATION, config.max_queue)))
+        served = catalog.find(body.model, as_given=False)
+        work = in_thread(worker.explaining, draw_predictions, config, served, body)
+        return Response(dumps(await bodies.unless_gone(request, work)), media_type=JSON)
 
 
 def _check_token(token: str) -> Callable[..., None]:

@@ -142,6 +142,17 @@ class ExplainRequest(_Strict):
     height: int = Field(340, ge=150, le=2000, description="Height of the picture, in pixels.")
 
 
+class SitesRequest(_Strict):
+    """A molecule whose atoms or bonds are predicted."""
+
+    model: _Model = None
+    smiles: str = Field(description="The molecule.")
+    target: str = Field(description="The property, one of `atom_tasks` or `bond_tasks`.")
+    level: _Level = LEVEL
+    width: int = Field(450, ge=100, le=2000, description="Width of the picture, in pixels.")
+    height: int = Field(350, ge=100, le=2000, description="Height of the picture, in pixels.")
+
+
 _TEXT = {"schema": {"type": "string"}}
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 PREDICT_BODIES: dict[str, dict[str, Any]] = {
@@ -158,6 +169,7 @@ TABLE_ANSWERS = {"content": {EXCEL: _BINARY, SDF: _BINARY}}
 EXPLAIN_BODIES = {
     JSON: {"schema": ExplainRequest.model_json_schema(), "example": {"smiles": "c1ccccc1O"}}
 }
+SITES_BODIES = {JSON: {"schema": SitesRequest.model_json_schema()}}
 
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:

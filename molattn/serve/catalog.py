@@ -47,15 +47,20 @@ class Labels(TypedDict):
     class_counts: NotRequired[dict[str, int] | None]
 
 
-class TaskDescription(TypedDict):
-    """A task of a model."""
+class SiteTaskDescription(TypedDict):
+    """A task of the atoms or bonds of a molecule."""
 
     name: str
     kind: TaskKind
     unit: str
     classes: list[str]
-    is_logarithm: Annotated[bool, Field(description="Whether its logarithm is learned.")]
     has_interval: bool
+
+
+class TaskDescription(SiteTaskDescription):
+    """A task of a model."""
+
+    is_logarithm: Annotated[bool, Field(description="Whether its logarithm is learned.")]
     training: Labels
     reference: Labels | None
     card: Endpoint | None
@@ -72,6 +77,8 @@ class ModelDescription(TypedDict):
     has_neighbors: bool
     predicts_parents: Annotated[bool, Field(description="Of molecules, unless `as_given`.")]
     tasks: list[TaskDescription]
+    atom_tasks: list[SiteTaskDescription]
+    bond_tasks: list[SiteTaskDescription]
 
 
 class ModelsResponse(TypedDict):
@@ -134,6 +141,19 @@ class ServedModel:
             "has_neighbors": self.has_neighbors,
             "predicts_parents": config.standardize == "parent",
             "tasks": [self._describe(task) for task in config.tasks],
+            "atom_tasks": [self._describe_of_sites(task) for task in config.atom_tasks],
+            "bond_tasks": [self._describe_of_sites(task) for task in config.bond_tasks],
+        }
+
+    def _describe_of_sites(self, task: Task) -> SiteTaskDescription:
+        calibration = self.model.site_calibration
+        scores = calibration and calibration.scores.get(task.name)
+        return {
+            "name": task.name,
+            "kind": task.kind,
+            "unit": task.unit,
+            "classes": list(task.classes),
+            "has_interval": scores is not None and scores.molecules > 0,
         }
 
     def _describe(self, task: Task) -> TaskDescription:
@@ -186,7 +206,6 @@ def load_models(paths: Sequence[str | Path], device: str = "cpu") -> Catalog:
                 "differ"
             )
         model = MolAttn.from_pretrained(folder).to(device)
-        model.check_predicts_molecules()
         models[name] = ServedModel(name, model)
     return Catalog(models)
 

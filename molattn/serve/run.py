@@ -77,6 +77,11 @@ def _load(models: Sequence[str | Path], config: ServeConfig, console: Console) -
             print_line(console, f"{served.name}: {remark}")
         if config.reference is None:
             continue
+        if not served.tasks:
+            print_line(
+                console, f"{config.reference}: {served.name} predicts no molecules to compare"
+            )
+            continue
         try:
             refused = add_reference(
                 served, config.reference, table_options(config, "smiles", LEVEL)

@@ -41,6 +41,11 @@ def test_unknown_property_is_refused(model):
         draw_sites(model, "CCO", "charge")
 
 
+def test_large_molecule_is_not_drawn(model):
+    assert draw_sites(model, "C" * 50, "shift") is not None
+    assert draw_sites(model, "C" * 100, "shift") is None  # its hydrogens are atoms too
+
+
 def test_explain_draws_each_row(model, tmp_path):
     (tmp_path / "new.csv").write_text("smiles\nCCO\nC(C\n[H]OC\n")
     config = ExplainConfig(target="shift")

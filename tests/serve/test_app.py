@@ -490,8 +490,8 @@ def test_the_pages_come_from_this_server(client):
     assert client.get("/docs/assets/swagger-ui-bundle.js").status_code == 200
     assert "openapi.json" in client.get("/static/docs.js").text
     paths = client.get("/openapi.json").json()["paths"]
-    expected = {"/models", "/predict", "/table", "/explain", "/depict", "/physchem", "/health"}
-    assert {*paths} == expected
+    expected = {"/models", "/predict", "/table", "/explain", "/sites", "/depict", "/physchem"}
+    assert {*paths} == expected | {"/health"}
     assert error(client.get("/static/../app.py"), 404) == "not_found"
     assert error(client.put("/predict"), 405) == "method_not_allowed"
 

@@ -49,6 +49,8 @@ export const getModels = async () => (await askJson("models")).models;
 
 export const physchem = (query, signal) => askJson(`physchem?${new URLSearchParams(query)}`, undefined, signal);
 
+export const drawSites = (query, signal) => askJson("sites", query, signal);
+
 export const explain = (query, signal) => askJson("explain", query, signal);
 
 // The answer for one molecule.

@@ -5,6 +5,7 @@ import { PhyschemCard } from "./physchem.js";
 import { profileOf } from "./profile.js";
 import { barOf, change, className, confidenceTag, confidenceText, grades, groups, intervalText, isMostlyLow, isNumber, measuredTag, parentTag,
   standing, thresholdText, titleOf, unitOf, valueText, verdictOf } from "./properties.js";
+import { SitesCard } from "./sites.js";
 import { announce, button, debounced, element, number, percent, picture, plural, signed } from "./shared.js";
 
 const NEAREST = 3;
@@ -82,6 +83,7 @@ export class MoleculeView {
     this.properties = place("property-groups");
     this.profile = place("profile-of");
     this.physchem = new PhyschemCard(this.context, (alert) => this.markAlert(alert));
+    this.sites = new SitesCard(this.context);
     this.confidence = element("p", { class: "confidence", hidden: true });
     this.scored = element("p", { class: "note scored" });
     this.pair = element("section", { class: "what-if", hidden: true, "aria-label": "What if" });
@@ -96,14 +98,15 @@ export class MoleculeView {
           element("div", { class: "stays" },
             element("figure", { class: "structure" }, this.figure, this.legend),
             standardized && note("Predicted as ", element("code", {}, standardized)),
-            element("div", { class: "actions" }, this.whatIf)),
+            this.context.model.tasks.length > 0 && element("div", { class: "actions" }, this.whatIf)),
           this.profile, this.nearest),
-        element("div", { class: "values" }, this.physchem.host, this.properties)));
+        element("div", { class: "values" }, this.sites.host, this.physchem.host, this.properties)));
     draw(this.figure, this.smiles, 360, 260);
     this.showConfidence();
     this.showProperties();
     this.showNearest();
     this.physchem.show(this.smiles, this.abort.signal);
+    this.sites.show(this.smiles, this.abort.signal);
   }
 
   // The atoms of a structural alert in the drawing, or none.

@@ -6,6 +6,7 @@ import { MoleculeView } from "./molecule.js";
 import { isMostlyLow } from "./properties.js";
 import { Score } from "./score.js";
 import { $, announce, button, count, element, plural } from "./shared.js";
+import { siteTasksOf } from "./sites.js";
 import { MoleculeTable } from "./table.js";
 
 const LARGE = { xlsx: "Excel", sdf: "SDF" }; // formats that the server writes
@@ -261,10 +262,11 @@ function choose(model) {
     ...names.map((name) => element("option", { value: "reference" }, name)));
   $("against-label").hidden = !names.length;
   $("parent-label").hidden = !model.predicts_parents;
-  $("level-label").hidden = !model.tasks.some((task) => task.has_interval);
+  const properties = [...model.tasks, ...siteTasksOf(model)];
+  $("level-label").hidden = !properties.some((task) => task.has_interval);
   const level = [...$("level").options].find((one) => Number(one.value) === model.level);
   if (level) level.selected = true;
-  const size = model.tasks.length === 1 ? "1 property" : `${model.tasks.length} properties`;
+  const size = properties.length === 1 ? "1 property" : `${properties.length} properties`;
   $("about-model").textContent = `${model.name}: ${size}, molattn ${model.version}`;
   input.showExtra(model);
 }

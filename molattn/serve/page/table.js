@@ -3,6 +3,7 @@ import { draw } from "./molecule.js";
 import { Plot } from "./plot.js";
 import { barOf, className, confidenceTag, groups, isMostlyLow, isNumber, measuredTag, quantity, titleOf, unitOf, valueText, verdictOf } from "./properties.js";
 import { button, count, debounced, element, number, plural } from "./shared.js";
+import { sitesText } from "./sites.js";
 
 const ROWS = 50;
 const KINDS = { all: "all molecules", fair: "mostly high or medium confidence", low: "mostly low confidence",
@@ -62,7 +63,8 @@ export class MoleculeTable {
     const field = (label, control) => element("label", {}, element("span", {}, label), control);
     const option = (value, text) => element("option", { value }, text);
     this.search = element("input", { type: "search", placeholder: "name or SMILES", on: { input: later } });
-    this.kind = element("select", { on: { change: first } }, ...Object.entries(KINDS).map(([value, text]) => option(value, text)));
+    const kinds = Object.entries(KINDS).filter(([value]) => tasks.length || ["all", "failed"].includes(value));
+    this.kind = element("select", { on: { change: first } }, ...kinds.map(([value, text]) => option(value, text)));
     this.property = element("select", { on: { change: first } }, option("", "any property"),
       ...groups(tasks).map(([label, own]) => element("optgroup", { label },
         ...own.map((task) => option(task.name, `${titleOf(task)}${isNumber(task) ? "" : " (%)"}`)))));
@@ -74,10 +76,10 @@ export class MoleculeTable {
     this.steps = element("nav", { class: "steps", "aria-label": "Pages of the table" });
     this.host.replaceChildren(
       element("div", { class: "filters" }, field("Search", this.search), field("Show", this.kind),
-        element("div", { class: "range" }, field("With", this.property), this.from, this.to),
+        tasks.length > 0 && element("div", { class: "range" }, field("With", this.property), this.from, this.to),
         tasks.length > 1 && element("details", { class: "columns" }, element("summary", {}, "Columns"),
           element("div", {}, ...groups(tasks).map((group) => this.boxes(group))))),
-      element("div", { class: "tools" }, this.plot.host, this.context.score.host),
+      element("div", { class: "tools", hidden: !tasks.length }, this.plot.host, this.context.score.host),
       element("div", { class: "over" }, this.found, this.unselect, this.steps),
       element("div", { class: "table wide", tabindex: 0, role: "region", "aria-label": "Predictions" }, this.table));
   }
@@ -201,7 +203,8 @@ export class MoleculeTable {
       cell("place", "Row", "The line of the text, or the row of the file", "", { class: "row" }),
       cell("molecule", "Molecule", "By its name, or else by its SMILES", "", { class: "molecule" }),
       this.hasScore && cell("score", "Score", "How desirable the molecule is, from 0 to 1, by the properties of Score", "0 to 1", { class: "num" }),
-      cell("similarity", "Similarity", "To the nearest training molecule: 1 is the same, below 0.4 is far", "to training", { class: "num" }),
+      !this.context.model.tasks.length ? element("th", { scope: "col" }, "Predicted")
+        : cell("similarity", "Similarity", "To the nearest training molecule: 1 is the same, below 0.4 is far", "to training", { class: "num" }),
       ...tasks.map((task) => cell(`=${task.name}`, titleOf(task), task.card?.description ?? "", isNumber(task) ? unitOf(task)
         : task.kind === "binary" ? "probability" : "class", { class: `num ${over && starts.has(task) ? "first" : ""}` }))));
   }
@@ -222,6 +225,7 @@ export class MoleculeTable {
 
   cells(answer, tasks) {
     const cell = (...content) => element("td", { class: "num" }, ...content);
+    if (!this.context.model.tasks.length) return [element("td", {}, sitesText(answer))];
     return [this.hasScore && this.scoreCell(answer), cell(number(answer.training_similarity, 2)), ...tasks.map((task) => {
       const { main, unit } = valueText(task, answer);
       const text = task.kind === "multiclass" ? `${className(task, main)} ${unit}` : main;
