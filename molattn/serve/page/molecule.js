@@ -5,8 +5,8 @@ import { PhyschemCard } from "./physchem.js";
 import { profileOf } from "./profile.js";
 import { barOf, change, className, confidenceTag, confidenceText, grades, groups, intervalText, isMostlyLow, isNumber, measuredTag, parentTag,
   standing, thresholdText, titleOf, unitOf, valueText, verdictOf } from "./properties.js";
-import { SitesCard } from "./sites.js";
 import { announce, button, debounced, element, number, percent, picture, plural, signed } from "./shared.js";
+import { SitesCard } from "./sites.js";
 
 const NEAREST = 3;
 const hidden = (...text) => element("span", { class: "hidden" }, ...text);

@@ -65,6 +65,7 @@ export class SitesCard {
     Object.assign(this, { smiles, signal });
     const { task } = this;
     const { model, level } = this.context.options();
+    this.legend.replaceChildren("Computing predictions\u2026");
     try {
       const found = await drawSites({ smiles, model, level, target: task.name }, signal);
       if (this.task === task) this.fill(found, level);
@@ -84,7 +85,7 @@ export class SitesCard {
     const columns = columnsOf(task, predictions, level);
     const rows = sites.map((atoms, at) => [atoms, columns.map(([, texts]) => texts[at])]).filter(([atoms]) => atoms.length);
     const gaps = rows.some(([, [text]]) => text === "-") ? " Without a value: not predicted, such as an element that has no training label." : "";
-    this.legend.replaceChildren(element("strong", {}, words), `. ${legendOf(task)}${gaps}`);
+    this.legend.replaceChildren(element("strong", {}, words), `. ${svg === null ? "" : legendOf(task)}${gaps}`);
     const names = task.level === "atom" ? ["Atom", "Symbol"] : ["Atoms", "Symbols"];
     const head = (title, attributes, unit = "") => element("th", { scope: "col", ...attributes }, title, unit && element("small", {}, unit));
     this.values.replaceChildren(element("summary", {}, `Table of ${plural(rows.length, task.level)}`),
