@@ -71,6 +71,7 @@ class NetworkConfig:
         edge_width: Hidden size of atom pairs.
         walk_length: Number of random walk probabilities of pairs and atoms (RRWP); 0 for none.
         layer: Attention layer: edge_attention, gaan, mat, graph_network, egt, grit.
+        graphs: Graphs that the blocks read in turn: pairs (all pairs of atoms), bonds.
         radius: Let an atom attend only to atoms at most this many bonds away, in linear memory.
         score: Attention score: dot, scaled_dot, general, additive, gatv2.
         combine: How to combine the outputs of the heads: linear, concat, mean, max, weighted.
@@ -98,6 +99,7 @@ class NetworkConfig:
     edge_width: Width = 16
     walk_length: Annotated[int, Interval(ge=0, le=1000)] = 0
     layer: str = "edge_attention"
+    graphs: Annotated[tuple[Literal["bonds", "pairs"], ...], MinLen(1)] = ("pairs",)
     radius: Width | None = field(default=None, metadata=_OWN)
     score: str = "scaled_dot"
     combine: str = "linear"

@@ -1,5 +1,6 @@
 """Forward hooks that record the attention weights and gates applied to a molecule."""
 
+from functools import partial
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
@@ -46,40 +47,53 @@ def record_attention(model: MolAttn, molecule: MoleculeBatch) -> Attention:
         weights.append([])
         gates.append([])
         detached = with_tensors(net, Tensor.detach)
+        graphs: list[Any] = []
+        detached.encoder.register_forward_pre_hook(partial(_keep_graphs, graphs), with_kwargs=True)
         for layer in detached.attention_layers:
-            _add_hooks(layer, data.edge_index, weights[-1], gates[-1])
-        detached.encode(data)
+            _add_hooks(layer, graphs, n, weights[-1], gates[-1])
+        detached.encode_atoms(data)
     if len({layer_weights.shape for layers in weights for layer_weights in layers}) != 1:
         return Attention(np.zeros((len(weights), 0, 0, n, n)), None)
-    edges = torch.stack([torch.stack(layers) for layers in weights]).transpose(2, 3)
-    pairs = edges.new_zeros(*edges.shape[:3], n, n)
-    sender, receiver = data["edge_index"]
-    pairs[..., receiver, sender] = edges
+    pairs = torch.stack([torch.stack(layers) for layers in weights])
     if not gates[0]:
         return Attention(pairs.cpu().double().numpy(), None)
     of_heads = torch.stack([torch.stack(layers) for layers in gates]).transpose(2, 3)
     return Attention(pairs.cpu().double().numpy(), of_heads.cpu().double().numpy())
 
 
-def _add_hooks(conv: nn.Module, graph: Any, weights: list[Tensor], gates: list[Tensor]) -> None:
-    """Record the calls on a graph, and not the calls on second molecules."""
+def _graph_of(args: Any, kwargs: Any) -> Any:
+    return args[1] if len(args) > 1 else kwargs["edge_index"]
 
-    def is_recorded(args: Any, kwargs: Any) -> bool:
-        return (args[1] if len(args) > 1 else kwargs["edge_index"]) is graph
+
+def _keep_graphs(graphs: list[Any], _: nn.Module, args: Any, kwargs: Any) -> None:
+    """Keep the graph, or the graphs by name, with which an encoder is called."""
+    graph = _graph_of(args, kwargs)
+    graphs += [*graph.values()] if isinstance(graph, dict) else [graph]
+
+
+def _add_hooks(
+    conv: nn.Module, graphs: list[Any], n: int, weights: list[Tensor], gates: list[Tensor]
+) -> None:
+    """Record weights ``[H, n, n]`` and gates ``[H, n]`` of the calls on one of the graphs."""
+
+    def is_recorded(graph: Any) -> bool:
+        return any(graph is one_graph for one_graph in graphs)
 
     def request(_: nn.Module, args: Any, kwargs: Any) -> Any:
-        more = {"return_attention_weights": True} if is_recorded(args, kwargs) else {}
+        more = {"return_attention_weights": True} if is_recorded(_graph_of(args, kwargs)) else {}
         return args, {**kwargs, **more}
 
     def record(_: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        if not is_recorded(args, kwargs):
+        if not is_recorded(_graph_of(args, kwargs)):
             return None
-        *outputs, (_, layer_weights) = output
-        weights.append(layer_weights)
+        *outputs, ((sender, receiver), of_edges) = output
+        pairs = of_edges.new_zeros(of_edges.size(1), n, n)
+        pairs[:, receiver, sender] = of_edges.t()
+        weights.append(pairs)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def record_gate(_: nn.Module, args: Any, gate: Tensor) -> None:
-        if args[2].edge_index is graph:
+        if is_recorded(args[2].edge_index):
             gates.append(gate)
 
     conv.register_forward_pre_hook(request, with_kwargs=True)

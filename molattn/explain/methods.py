@@ -17,7 +17,8 @@ from molattn.utils.registry import Registry
 _FIRST_STEPS = 16
 _MOST_STEPS = 256
 # Weight of an environment at the start of the path. Without any environment the kernel with a
-# molecule of none would be 1, which is not its limit.
+# molecule of none would be 1, which is not its limit. Also of the features of pairs, so that blocks
+# that read bonds alone find them.
 _TRACE = 1e-9
 
 
@@ -144,9 +145,10 @@ def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
 
     (Sundararajan, Taly and Yan 2017, equation 1, by Captum), for each one-hot feature :math:`z_c`
     of each atom and pair of atoms, in which embeddings are linear. At :math:`t = 0` every atom is
-    the average atom and all pair features are zero; the prediction there is the baseline. Weights
-    of the environments that a Gaussian process counts, and of what atoms add to descriptors, grow
-    from 0 to 1 along the path, and scaled features of the whole molecule from 0, the training mean.
+    the average atom and all pair features are next to zero, though bonds remain where blocks read
+    them alone; the prediction there is the baseline. Weights of the environments that a Gaussian
+    process counts, and of what atoms add to descriptors, grow from 0 to 1 along the path, and
+    scaled features of the whole molecule from 0, the training mean.
 
     An atom's score is the sum over its features, plus half the sum over those of its pairs, plus
     an equal part of the score of each environment that it is in, plus that of its contribution to
@@ -161,7 +163,8 @@ def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
     weights = torch.zeros_like(instance.input_weights)
     weights[:, :count] = _TRACE
     inputs = instance.atoms.unsqueeze(0), instance.pairs.unsqueeze(0), instance.input_weights
-    baseline = instance.baseline_atoms.unsqueeze(0), instance.blank_pairs.unsqueeze(0), weights
+    blank = instance.blank_pairs + _TRACE * (instance.pairs - instance.blank_pairs)
+    baseline = instance.baseline_atoms.unsqueeze(0), blank.unsqueeze(0), weights
     if not weights.numel():
         inputs = inputs[:2]  # an input without elements has no gradient
         baseline = baseline[:2]

@@ -30,7 +30,7 @@ class AttentionByDistance:
             bonds away, where atoms of another fragment count, too: the mean over receivers and
             then over molecules, ``float64 [layers, heads, 5]``. A head's fractions add up to 1.
         slopes: Learned slope of each head (:class:`molattn.nn.DistanceSlopes`), ``float64
-            [layers, heads]``; None if not every layer has slopes.
+            [layers, heads]``, NaN in a layer without them; None if no layer has slopes.
         head_names: See :class:`Explanation`.
         uniform: The fractions if each receiver looked equally at all atoms that it can attend to,
             ``float64 [5]``, with which to compare those of a head.
@@ -56,7 +56,9 @@ class AttentionByDistance:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON types, with nested lists for arrays."""
-        slopes = None if self.slopes is None else self.slopes.tolist()
+        slopes = None
+        if self.slopes is not None:
+            slopes = [None if np.isnan(x).any() else x.tolist() for x in self.slopes]
         return {
             "bonds": BONDS,
             "heads": self.head_names,
@@ -87,7 +89,7 @@ class AttentionByDistance:
                 panel.barh(names, width, **bar)
             limits = {"xlim": (0, 100), "ylim": (heads + 0.6, -0.6)}  # the first head is on top
             panel.set(title=f"layer {layer + 1}", ylabel="head", **limits)
-            if self.slopes is not None:
+            if self.slopes is not None and np.isfinite(self.slopes[layer]).all():
                 slopes = [f"{slope:.2f}" for slope in self.slopes[layer]]
                 panel.secondary_yaxis("right").set_yticks(range(heads), slopes)
         for panel in panels[-1]:
@@ -154,11 +156,13 @@ def _slopes(model: MolAttn) -> Optional[NDArray[np.float64]]:
     """Return the slopes of the heads of all members, ``[layers, heads]``."""
     members = []
     for net in model.networks.members:
-        modules = [module for layer in net.attention_layers for module in layer.modules()]
-        slopes: list[torch.Tensor] = [
-            module.slope for module in modules if isinstance(module, DistanceSlopes)
+        slopes = [
+            next((term.slope for term in layer.modules() if isinstance(term, DistanceSlopes)), None)
+            for layer in net.attention_layers
         ]
-        if len(slopes) != len(net.attention_layers):
+        present = [slope for slope in slopes if slope is not None]
+        if not present:
             return None
-        members.append(torch.stack(slopes))
+        missing = torch.full_like(present[0], torch.nan)
+        members.append(torch.stack([missing if slope is None else slope for slope in slopes]))
     return torch.cat(members, dim=1).detach().cpu().double().numpy()

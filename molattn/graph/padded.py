@@ -48,6 +48,11 @@ class PaddedGraphs(CompleteGraphs):
         """See :class:`CompleteGraphs`."""
         return (~self._edge_mask.any(dim=-1),)
 
+    def with_edges(self, kept: Tensor) -> "PaddedGraphs":
+        """See :class:`CompleteGraphs`."""
+        nodes = self.row_mask.view(self._edge_mask.shape[:2])
+        return PaddedGraphs(nodes, self._edge_mask & kept.view_as(self._edge_mask))
+
     def rows_to_nodes(self, rows: Tensor) -> Tensor:
         """Return the rows: each row is a node."""
         return rows

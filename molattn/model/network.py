@@ -17,6 +17,7 @@ from molattn.config import Freeze
 from molattn.errors import InputError, check_one_of
 from molattn.graph import CodedEdges, CompleteGraphs, MoleculeBatch
 from molattn.graph.complete import join_pairs
+from molattn.graph.padded import PaddedGraphs
 from molattn.graph.transforms import random_walks
 from molattn.model.artefact import WEIGHTS_FILE
 from molattn.model.config import MolAttnConfig
@@ -24,7 +25,7 @@ from molattn.nn.attention_bias import DistanceSlopes
 from molattn.nn.dense.linear import Linear
 from molattn.nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
 from molattn.nn.encoder import Encoder
-from molattn.nn.graph_inputs import EdgeAttr, EdgeList, Edges, edge_features, map_edges
+from molattn.nn.graph_inputs import EdgeAttr, EdgeList, Edges, edge_features, edges_at, map_edges
 from molattn.nn.prediction_head import PREDICTION_HEADS
 from molattn.nn.readout import Readout
 from molattn.nn.registry import LAYERS, is_attention_layer, layer_options
@@ -104,13 +105,18 @@ class Network(nn.Module):
             edge_dim=self.pair_embedding.weight.size(1),
             max_distance=config.featurizer.max_distance + 1,  # that of atoms without a path
             root_weight=False,  # the residual branch carries the receiver itself
-            **layer_options(net),
         )
+        options = layer_options(net)
+        makers = {"pairs": partial(make, **options)}
+        if options.get("attn_bias") == "slopes":  # 0 for bonds
+            options.pop("attn_bias")
+        makers["bonds"] = partial(make, **options)
+        makers = {name: makers[name] for name in net.graphs}
         # The head of bonds alone reads the edges of the last block.
-        last = None if config.bond_tasks else partial(make, update_edges=False)
-        return Encoder(
-            make, net.layers, net.width, dropout=net.dropout, norm=net.norm, make_last=last
-        )
+        last = {name: partial(maker, update_edges=False) for name, maker in makers.items()}
+        more: dict[str, Any] = {"make_last": None if config.bond_tasks else last}
+        more |= {"dropout": net.dropout, "norm": net.norm, "graphs": net.graphs}
+        return Encoder(makers, net.layers, net.width, **more)
 
     def _make_readout(self, readout: str | nn.Module) -> nn.Module:
         if isinstance(readout, str | Aggregation):
@@ -290,10 +296,8 @@ class Network(nn.Module):
             senders, receivers = graph.edge_index
             positions = torch.searchsorted(receivers * count + senders, pairs[1] * count + pairs[0])
             positions = positions.clamp(max=max(0, len(senders) - 1))
-        if isinstance(edges, CodedEdges):
-            return edges.padded_table[edges.codes[positions]]
         assert edges is not None
-        return edges[positions]
+        return edges_at(edges, positions)
 
     def encode_graphs(self, batch: MoleculeBatch | Data) -> tuple[Tensor, Tensor, EdgeAttr]:
         """Represent each atom and edge of the first molecules; see :meth:`encode`.
@@ -366,11 +370,34 @@ class Network(nn.Module):
         updates_edges = "bond" in self.site_heads and isinstance(self.encoder, Encoder)
         if updates_edges:
             options["return_edges"] = True
+        if "bonds" in getattr(self.encoder, "graphs", ()):
+            return self._encode_in_turn(x, graph, edges, codes, options)
         if isinstance(graph, EdgeList):
             encoded = self.encoder(x, graph.edge_index, edge_attr=edges, **options)
         else:
             encoded = self.encoder(x, graph, edges, **options)
         return encoded if updates_edges else (encoded, edges)
+
+    def _encode_in_turn(
+        self, x: Tensor, graph: Edges, edges: EdgeAttr, codes: EdgeAttr, options: dict[str, Any]
+    ) -> tuple[Tensor, EdgeAttr]:
+        """Encode with blocks that read bonds, as a list, and others that read all pairs."""
+        is_bond = map_edges(self.bond_of_pair, codes)[:, 0] > 0
+        bonds, of_bonds = some_edges(graph, edges, is_bond)
+        graphs = {
+            "bonds": bonds,
+            "pairs": graph.edge_index if isinstance(graph, EdgeList) else graph,
+        }
+        edges_by_graph = {"bonds": of_bonds, "pairs": edges}
+        for name in {"bias_attr", "degree"} & {*options}:
+            options[name] = {"pairs": options[name]}
+        if self.reads_degree:
+            options["degree"]["bonds"] = graph.rows_to_nodes(options["degree"]["pairs"])
+        encoded = self.encoder(graph.rows_to_nodes(x), graphs, edges_by_graph, **options)
+        nodes = encoded
+        if "return_edges" in options:
+            nodes, edges_by_graph = encoded
+        return graph.nodes_to_rows(nodes), edges_by_graph["pairs"]
 
     def _check_self_loops(self, edge_index: Tensor, atoms: int) -> None:
         """Raise if a PyG graph has other self loops than the model; not where that would wait."""
@@ -415,6 +442,17 @@ class Network(nn.Module):
         for module in self._frozen:
             module.eval()
         return self
+
+
+def some_edges(graph: Edges, edges: EdgeAttr, kept: Tensor) -> tuple[Any, EdgeAttr]:
+    """Keep some pairs ``bool [P]`` as a list of edges with their features; for ONNX as a mask."""
+    assert edges is not None
+    if isinstance(graph, PaddedGraphs):
+        return graph.with_edges(kept), edges
+    if isinstance(graph, EdgeList):
+        return graph.edge_index[:, kept], edges_at(edges, kept)
+    is_kept = kept[graph.edge_row]
+    return graph.edge_index[:, is_kept], edges_at(edges, graph.edge_row[is_kept])
 
 
 def pair_walks(graph: Edges, bonds: Tensor, length: int) -> Tensor:

@@ -55,6 +55,11 @@ def edge_features(attr: EdgeAttr) -> Any:
     return attr.dense() if isinstance(attr, CodedEdges) else attr
 
 
+def edges_at(attr: Union[Tensor, CodedEdges], rows: Tensor) -> Tensor:
+    """Features of the edges of some rows, by their indices or as a mask."""
+    return attr.padded_table[attr.codes[rows]] if isinstance(attr, CodedEdges) else attr[rows]
+
+
 def map_edges(function: Callable[[Tensor], Tensor], attr: EdgeAttr) -> Any:
     """A function of each edge's features, ``[E, D']``, computed once for edges of one code."""
     if isinstance(attr, CodedEdges):

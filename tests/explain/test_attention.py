@@ -77,6 +77,7 @@ def test_weights_that_are_shown_are_those_applied(instance):
         {"radius": 1, "layer": "gaan", "self_loops": False},
         {"score": "gatv2", "self_loops": False},
         {"layer_options": ("attn_bias=slopes",), "update_edges": True},
+        {"graphs": ("bonds", "pairs")},
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )
@@ -88,11 +89,14 @@ def test_other_networks_show_what_they_apply(options):
     has_gates = options.get("gate", options.get("layer") == "gaan")
     assert (found.gates is not None) is has_gates
     np.testing.assert_allclose(found.weights.sum(axis=-1), 1, rtol=1e-5)
-    edges = np.ones((7, 7), dtype=bool)
+    edges = np.ones((2, 1, 7, 7), dtype=bool)  # of each layer
+    bonds = np.zeros((7, 7), dtype=bool)
+    for i, j in instance.bonds:
+        bonds[i, j] = bonds[j, i] = True
     if "radius" in options:
-        edges = np.eye(7, dtype=bool)
-        for i, j in instance.bonds:
-            edges[i, j] = edges[j, i] = True
+        edges[:] = bonds | np.eye(7, dtype=bool)
+    if "graphs" in options:
+        edges[0] = bonds
     edges &= ~np.eye(7, dtype=bool) | options.get("self_loops", True)
     assert ((found.weights > 0) == edges).all()
     for method in METHODS:

@@ -47,6 +47,15 @@ def test_shares_are_means_over_receivers_and_molecules(members):
     assert (near[:, ::2] > near[:, 1::2]).all()
 
 
+def test_blocks_of_bonds_have_no_slopes(tmp_path):
+    model = make(network=replace(SLOPES, graphs=("bonds", "pairs")))
+    looks = attention_by_distance(model, explain(model, SMILES, "attention"))
+    np.testing.assert_array_equal(looks.slopes, [[np.nan, np.nan], [4.0, 0.0]])
+    assert looks.to_dict()["slopes"] == [None, [4.0, 0.0]]
+    np.testing.assert_allclose(looks.shares[0], [[0, 1, 0, 0, 0]] * 2)
+    looks.save(tmp_path / "a.png")
+
+
 def test_molecules_without_edges_do_not_count():
     model = make(network=replace(SMALL, self_loops=False, layer_options=()))
     methane, ethanol = (explain(model, [text], "attention") for text in ("C", "CCO"))

@@ -31,6 +31,8 @@ OPTIONS = [
     {"layer": "graph_network", "layer_options": ("attn_bias=slopes",)},
     {"layer": "egt", "layer_options": ("attn_bias=slopes",)},
     {"norm": "batch"},
+    {"graphs": ("bonds", "pairs"), "update_edges": True},
+    {"graphs": ("bonds", "pairs"), "layer": "grit", "walk_length": 4},
 ]
 # Among them a ring, stereo, two fragments and, without self loops, atoms that have no neighbor.
 SMILES = ["C[C@H](N)C(=O)O", "c1ccc2[nH]ccc2c1", "CC(=O)[O-].[Na+]", r"C/C=C/C#N", "C"]
@@ -177,8 +179,17 @@ def test_both_forms_of_a_batch_agree(options, self_loops):
         np.testing.assert_allclose(model.predict([text])[0], row, rtol=0, atol=1e-10)
 
 
-def test_batch_statistics_are_of_atoms_alone_and_predictions_of_no_other_molecule(tmp_path):
-    model = make(norm="batch", dropout=0.0, layer_options=("attn_bias=slopes",))
+def test_blocks_of_bonds_are_those_of_atoms_at_most_one_bond_away():
+    bonds = make(graphs=("bonds",))
+    near = make(radius=1, self_loops=False, layer_options=())
+    assert near.load_state_dict(bonds.state_dict()).missing_keys == []
+    np.testing.assert_allclose(bonds.predict(SMILES), near.predict(SMILES), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("graphs", [("pairs",), ("bonds", "pairs")])
+def test_batch_statistics_are_of_atoms_alone_and_predictions_of_no_other_molecule(tmp_path, graphs):
+    options = {"layer_options": ("attn_bias=slopes",), "graphs": graphs}
+    model = make(norm="batch", dropout=0.0, **options)
     statistics = []
     for form in (as_rows, as_batch):  # with padding, and without
         model = copy.deepcopy(model).train()
@@ -198,8 +209,9 @@ def test_batch_statistics_are_of_atoms_alone_and_predictions_of_no_other_molecul
     for text, row in zip(SMILES, together, strict=True):
         np.testing.assert_allclose(loaded.predict([text])[0], row, rtol=0, atol=1e-5)
     before = model.config.to_dict()
-    del before["network"]["norm"]  # as saved when there was only one
-    assert MolAttnConfig.from_dict(before).network.norm == "layer"
+    del before["network"]["norm"], before["network"]["graphs"]  # as saved before there were others
+    network = MolAttnConfig.from_dict(before).network
+    assert (network.norm, network.graphs) == ("layer", ("pairs",))
 
 
 @pytest.mark.parametrize("text", ["CCCCCCCCCCCCCO", "c1ccccc1CC.Cl"])

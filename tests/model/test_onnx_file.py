@@ -97,7 +97,8 @@ def trained():
         "target_transforms": (LogTransform(), IdentityTransform(), IdentityTransform()),
         "standardize": True,
     }
-    network = {"layers": 1, "update_edges": True, "layer_options": ("attn_bias=slopes",)}
+    network = {"update_edges": True, "layer_options": ("attn_bias=slopes",)}
+    network["graphs"] = "bonds", "pairs"
     network = NetworkConfig(**SMALL | network, norm="batch")
     model = MolAttn(MolAttnConfig(tasks, network, **options)).eval()
     count = model.config.num_numbers
