@@ -71,7 +71,8 @@ class NetworkConfig:
         edge_width: Hidden size of atom pairs.
         walk_length: Number of random walk probabilities of pairs and atoms (RRWP); 0 for none.
         layer: Attention layer: edge_attention, gaan, mat, graph_network, egt, grit.
-        graphs: Graphs that the blocks read in turn: pairs (all pairs of atoms), bonds.
+        graphs: Graphs that the blocks read in turn: pairs (all pairs of atoms), bonds; auto is
+            bonds pairs for edge_attention, and pairs for other layers.
         radius: Let an atom attend only to atoms at most this many bonds away, in linear memory.
         score: Attention score: dot, scaled_dot, general, additive, gatv2.
         combine: How to combine the outputs of the heads: linear, concat, mean, max, weighted.
@@ -83,7 +84,7 @@ class NetworkConfig:
             attn_bias=linear pair features add to the logits, as in Graphormer, with attn_bias=null
             nothing does; attn_bias=auto has slopes for edge_attention. Other options replace it.
         self_loops: Let an atom attend to itself.
-        norm: Normalization in the attention blocks: layer, or batch, over the atoms of a batch.
+        norm: Normalization in the attention blocks: batch, over the atoms of a batch, or layer.
         dropout: Dropout rate in the attention blocks.
         head: Prediction head: mlp, fourier, both, or auto (fourier for classes alone, else both).
         head_dropout: Dropout rate in the prediction head.
@@ -99,7 +100,7 @@ class NetworkConfig:
     edge_width: Width = 16
     walk_length: Annotated[int, Interval(ge=0, le=1000)] = 0
     layer: str = "edge_attention"
-    graphs: Annotated[tuple[Literal["bonds", "pairs"], ...], MinLen(1)] = ("pairs",)
+    graphs: Annotated[tuple[Literal["auto", "bonds", "pairs"], ...], MinLen(1)] = ("auto",)
     radius: Width | None = field(default=None, metadata=_OWN)
     score: str = "scaled_dot"
     combine: str = "linear"
@@ -108,7 +109,7 @@ class NetworkConfig:
     update_edges: bool = False
     layer_options: _Assignments = ("attn_bias=auto",)
     self_loops: bool = True
-    norm: Literal["layer", "batch"] = "layer"
+    norm: Literal["layer", "batch"] = "batch"
     dropout: Fraction = field(default=0.1, metadata=_OWN)
     head: str = field(default="auto", metadata=_OWN)
     head_dropout: Fraction = field(default=0.5, metadata=_OWN)
@@ -308,7 +309,8 @@ class TrainConfig(RunConfig):
         start = self.fine_tuning.init_from
         # The network of another model is checked when that is loaded.
         is_known = start in ("auto", "none", "base", "base-large", "base-minimol", "base-small")
-        names = {option.name for option in fields(NetworkConfig)}
+        # The packaged models have others of the last two than new networks.
+        names = {option.name for option in fields(NetworkConfig)} - {"graphs", "norm"}
         check_unused(self.network, (is_known, " ".join(sorted(names)), reason))
         names = {option.name for option in fields(SupervisedConfig)} - {"seed", "threads", "device"}
         check_unused(self.training, (True, " ".join(sorted(names)), reason))

@@ -58,7 +58,8 @@ def draw_sites(
     }
     check_one_of("target", target, columns)
     level, task, at = columns[target]
-    graph = laid_out(molecule, unify=config.unify_drawings, hydrogens=config.hydrogens)
+    kept = Chem.Mol(molecule) if isinstance(molecule, Chem.Mol) else molecule  # it may change
+    graph = laid_out(kept, unify=config.unify_drawings, hydrogens=config.hydrogens)
     if graph is None:
         return None
     (record,) = records = model.networks.reader(None).all([molecule])

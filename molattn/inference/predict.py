@@ -16,7 +16,13 @@ from molattn.chem.fingerprints import split_fingerprints
 from molattn.chem.reader import Fields
 from molattn.chem.shift import MOST_COMPARED, shift_auc, shift_lines
 from molattn.config import EmbedConfig, MoleculeLimits, PredictConfig
-from molattn.data.labels import LabelError, interval_cells, label_values, prediction_beside
+from molattn.data.labels import (
+    LabelError,
+    interval_cells,
+    label_values,
+    prediction_beside,
+    property_list,
+)
 from molattn.data.table import FORMATS, Table, output_format
 from molattn.data.table.sdf import SDFTable
 from molattn.errors import InputError, ReasonCode, SmilesError, matching, quoted
@@ -164,7 +170,7 @@ def _print_shortfalls(
         quoted(task.name)
         for site, tasks in model.config.site_tasks.items()
         for task in tasks
-        if _column(table, [task.name, f"{site}.dprop.{task.name}"]) is not None
+        if property_list(table, task.name, site) in table.header
     ]
     if unread:
         reason = "no scores, as labels of atoms and bonds are not read here"

@@ -20,7 +20,7 @@ from molattn.config import Kernel, MoleculeLimits, NetworkConfig
 from molattn.config.base import NonNegativeInt, Unique, checked
 from molattn.errors import InputError, quoted
 from molattn.model.target_transform import AnyTransform, IdentityTransform
-from molattn.nn.registry import check_network
+from molattn.nn.registry import check_network, network_graphs
 from molattn.task import Level, Task
 from molattn.version import __version__
 
@@ -136,6 +136,12 @@ class MolAttnConfig:
         if "descriptors" in self.kernels and not self.descriptors:
             raise InputError("kernels: got descriptors, but the model has no descriptors")
         check_network(network)
+        if self.site_tasks and (self.has_partner or self.standardize):
+            message = "cannot be used with partner_column or standardize"
+            raise InputError(message, option=f"{next(iter(self.site_tasks))}_tasks")
+        if self.bond_tasks and network.update_edges and "pairs" not in network_graphs(network):
+            message = f"got {' '.join(network.graphs)}, expected pairs too: bonds are predicted "
+            raise InputError(f"{message}from their updated edges", option="graphs")
         if network.head == "auto":
             has_numbers = any(task.kind == "regression" for task in self.all_tasks)
             head = "both" if has_numbers else "fourier"
@@ -246,6 +252,8 @@ class MolAttnConfig:
     def from_dict(cls, config: Mapping[str, Any]) -> "MolAttnConfig":
         """Read the output of :meth:`to_dict`; another format is an InputError."""
         options = {"unify_drawings": False, **config}
+        if isinstance(network := options.get("network", {}), Mapping):  # saved without these
+            options["network"] = {"graphs": ("pairs",), "norm": "layer", **network}
         number = options.pop("format", None)
         version = options.pop("molattn_version", None)
         if number != FORMAT:

@@ -28,7 +28,7 @@ from molattn.nn.encoder import Encoder
 from molattn.nn.graph_inputs import EdgeAttr, EdgeList, Edges, edge_features, edges_at, map_edges
 from molattn.nn.prediction_head import PREDICTION_HEADS
 from molattn.nn.readout import Readout
-from molattn.nn.registry import LAYERS, is_attention_layer, layer_options
+from molattn.nn.registry import LAYERS, is_attention_layer, layer_options, network_graphs
 from molattn.nn.site_head import SiteHead, bond_vectors
 from molattn.task import Level, count_outputs, output_slices
 
@@ -111,12 +111,13 @@ class Network(nn.Module):
         if options.get("attn_bias") == "slopes":  # 0 for bonds
             options.pop("attn_bias")
         makers["bonds"] = partial(make, **options)
-        makers = {name: makers[name] for name in net.graphs}
-        # The head of bonds alone reads the edges of the last block.
+        graphs = network_graphs(net)
+        makers = {name: makers[name] for name in graphs}
         last = {name: partial(maker, update_edges=False) for name, maker in makers.items()}
-        more: dict[str, Any] = {"make_last": None if config.bond_tasks else last}
-        more |= {"dropout": net.dropout, "norm": net.norm, "graphs": net.graphs}
-        return Encoder(makers, net.layers, net.width, **more)
+        if config.bond_tasks:  # whose head alone reads the edges of the last block of pairs
+            last.pop("pairs", None)
+        more = {"dropout": net.dropout, "norm": net.norm, "graphs": graphs}
+        return Encoder(makers, net.layers, net.width, make_last=last, **more)
 
     def _make_readout(self, readout: str | nn.Module) -> nn.Module:
         if isinstance(readout, str | Aggregation):

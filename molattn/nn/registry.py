@@ -188,6 +188,9 @@ LAYERS |= {
 def check_network(network: NetworkConfig) -> None:
     """Check that all names are registered, and that the layer has all options that are set."""
     check_one_of("layer", network.layer, LAYERS)
+    if len(graphs := network_graphs(network)) > max(1, network.layers):
+        message = f"got {' '.join(graphs)}, expected at most one for each of --layers"
+        raise InputError(f"{message} ({network.layers})", option="graphs")
     reason = f"cannot be used with --layer {network.layer}"
     check_unused(network, (True, " ".join(unused_options(network)), reason))
     check_one_of("score", network.score, SCORES)
@@ -240,6 +243,14 @@ def unused_options(network: NetworkConfig) -> tuple[str, ...]:
     return tuple(
         name for name, argument in arguments if not layer.has(argument) or argument in layer.always
     )
+
+
+def network_graphs(network: NetworkConfig) -> tuple[str, ...]:
+    """Return the names of the graphs that the blocks read in turn, ``bonds`` and ``pairs``."""
+    if "auto" not in network.graphs:
+        return network.graphs
+    has_turns = network.layer == NetworkConfig.layer and network.layers > 1
+    return ("bonds", "pairs") if has_turns else ("pairs",)
 
 
 def layer_options(network: NetworkConfig) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from molattn.config import ServeConfig
 from molattn.config.inference import is_loopback
 
 _log = logging.getLogger(__package__)
-_ENDPOINTS = frozenset("/ /models /predict /table /explain /depict /physchem /health".split())
+_ENDPOINTS = {*"/ /models /predict /table /explain /sites /depict /physchem /health".split()}
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "

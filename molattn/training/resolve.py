@@ -93,10 +93,12 @@ def load_pretrained(
             option=key,
         )
     copied = {name: getattr(pretrained, name) for name in _PRETRAINED_OPTIONS}
+    default = _default_config()
+    usual = network if default is None else default.network
     inherited = [
         f"{name} {value}"
         for name, value in copied.items()
-        if value not in (getattr(network, name), ())
+        if value not in (getattr(network, name), getattr(usual, name), ())
     ]
     if inherited:
         weights = replace(weights, inherited=f" with its {', '.join(inherited)}")

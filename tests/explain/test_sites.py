@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from rdkit import Chem
 
 from molattn.config import ExplainConfig, NetworkConfig
 from molattn.errors import InputError
@@ -56,3 +57,11 @@ def test_explain_draws_each_row(model, tmp_path):
         "4.svg",
     ]
     assert "<h1>shift</h1>" in (tmp_path / "drawn" / "index.html").read_text()
+
+
+def test_a_molecule_that_was_changed_is_drawn_as_it_is(model):
+    mol = Chem.RWMol(Chem.MolFromSmiles("CCO"))
+    draw_sites(model, mol, "shift")
+    mol.GetAtomWithIdx(2).SetAtomicNum(7)
+    Chem.SanitizeMol(mol)
+    assert draw_sites(model, mol, "shift") == draw_sites(model, Chem.Mol(mol), "shift")

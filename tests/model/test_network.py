@@ -12,6 +12,7 @@ from torch_geometric.data import Batch
 from torch_geometric.utils import to_dense_adj
 
 import molattn
+from molattn.chem.reader import Fields
 from molattn.config import NetworkConfig
 from molattn.graph import RRWP, CompleteGraphs
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -85,6 +86,7 @@ def as_rows(model):
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_parameter_is_trained(name, combine):
     options = {"update_edges": True, "gate": True, "score": "general", "combine": combine}
+    options["graphs"] = ("pairs",)
     unused = unused_options(replace(SMALL, layer=name))
     model = make(layer=name, **{key: on for key, on in options.items() if key not in unused})
     for form in (as_rows, as_batch):
@@ -115,7 +117,7 @@ def test_grit_reads_the_bonds_of_each_atom(radius, wraps, monkeypatch):
 @pytest.mark.parametrize("name", LAYERS)
 def test_slopes_read_the_number_of_bonds_between_atoms(name, wraps, monkeypatch):
     monkeypatch.setitem(LAYERS, name, replace(LAYERS[name], complete_graphs=not wraps))
-    model = make(layer=name, layer_options=("attn_bias=slopes",))
+    model = make(layer=name, layer_options=("attn_bias=slopes",), graphs=("pairs",))
     read = []
     for module in model.modules():
         if isinstance(module, molattn.nn.DistanceSlopes):
@@ -135,7 +137,7 @@ def test_slopes_read_the_number_of_bonds_between_atoms(name, wraps, monkeypatch)
 
 
 def test_a_second_molecule_has_slopes_over_its_own_bonds():
-    network = replace(SMALL, layer_options=("attn_bias=slopes",))
+    network = replace(SMALL, layer_options=("attn_bias=slopes",), graphs=("pairs",))
     model = MolAttn(MolAttnConfig(("y",), network, partner_column="solvent")).eval().double()
     net = model.nets[0]
     pairs = [*zip(SMILES, SMILES[::-1], strict=True)]
@@ -184,6 +186,29 @@ def test_blocks_of_bonds_are_those_of_atoms_at_most_one_bond_away():
     near = make(radius=1, self_loops=False, layer_options=())
     assert near.load_state_dict(bonds.state_dict()).missing_keys == []
     np.testing.assert_allclose(bonds.predict(SMILES), near.predict(SMILES), rtol=0, atol=1e-10)
+
+
+def test_new_networks_read_bonds_and_pairs_in_turn_where_they_can():
+    assert make(layers=4).nets[0].encoder.graphs == ("bonds", "pairs")
+    for options in ({"layers": 1}, {"layers": 0}, {"layer": "mat"}):
+        assert make(**options).nets[0].encoder.graphs == ("pairs",)
+    with pytest.raises(molattn.InputError) as error:
+        make(layers=1, graphs=("bonds", "pairs"))
+    assert error.value.option == "graphs"
+
+
+def test_a_head_of_bonds_learns_from_the_last_block_of_pairs():
+    net = replace(SMALL, graphs=("pairs", "bonds"), update_edges=True, dropout=0.0)
+    model = MolAttn(MolAttnConfig((), net, bond_tasks=("b",)))
+    batch = model.collate(model.config.reader(Fields()).all(SMILES))
+    nodes, _, edges = model.nets[0].encode_graphs(batch)
+    outputs = model.nets[0].predict_sites(batch, model.nets[0].site_vectors(batch, nodes, edges))
+    outputs["bond"].square().sum().backward()
+    silent = [name for name, x in model.named_parameters() if x.grad is None or not x.grad.any()]
+    assert not [name for name in silent if "blocks" in name]
+    with pytest.raises(molattn.InputError) as error:
+        MolAttnConfig((), replace(net, graphs=("bonds",)), bond_tasks=("b",))
+    assert error.value.option == "graphs"
 
 
 @pytest.mark.parametrize("graphs", [("pairs",), ("bonds", "pairs")])

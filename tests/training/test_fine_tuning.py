@@ -29,7 +29,7 @@ from .fitting import interrupted
 
 pytestmark = pytest.mark.usefixtures("without_figures")
 
-SMALL = NetworkConfig(width=8, heads=2, layers=2, edge_width=4, dropout=0.3)
+SMALL = NetworkConfig(width=8, heads=2, layers=2, edge_width=4, dropout=0.3, norm="layer")
 QUICK = SupervisedConfig(epochs=2, batch_size=8, device="cpu", learning_rate=0.01)
 EVEN = replace(QUICK, epochs=1, warmup=0.0, weight_decay=0.0, schedule="constant")
 GRAMS = Task("y", unit="mg")
@@ -280,7 +280,7 @@ def test_the_network_is_that_of_the_model_except_for_its_own_options(table, pret
     process = GaussianProcessConfig(predictor="gaussian_process")
     replace(packaged, gaussian_process=process, training=SupervisedConfig())  # is no error
     assert load_pretrained(found)[0] == found
-    for option, value in (("edge_width", 8), ("heads", 4), ("norm", "batch")):
+    for option, value in (("edge_width", 8), ("heads", 4), ("graphs", ("bonds",))):
         with pytest.raises(InputError) as error:
             load_pretrained(replace(config, network=NetworkConfig(**{option: value})))
         assert error.value.option == option

@@ -84,7 +84,9 @@ def _facts(options: Mapping[str, Any]) -> tuple[str, str, str]:
     if data["folds"]:
         repeats = f" x {data['repeats']}" if data["repeats"] > 1 else ""
         split = f"{data['folds']} folds{repeats}, {split}"
-    return table, ", ".join(data["target_columns"]), split
+    levels = ("", "atom_", "bond_")
+    targets = [name for level in levels for name in data.get(f"{level}target_columns", ())]
+    return table, ", ".join(targets), split
 
 
 def _scores(metrics: Metrics) -> tuple[str, float | None, float | None]:
