@@ -122,8 +122,8 @@ def raw_attention(instance: Instance, _: MethodOptions) -> Scores:
         s_j = \frac{1}{n L H} \sum_{l, h, i} g^{lh}_i \alpha^{lh}_{ij}
 
     the mean over receivers :math:`i`, layers, heads and members, with the gates :math:`g` where
-    heads have any. Without gates the scores sum to 1, except for MAT and for atoms without a bond in blocks
-    that read bonds. A bond's score is the mean of :math:`\alpha_{ij} + \alpha_{ji}`.
+    heads have any. Without gates the scores sum to 1, except for MAT and for atoms without a bond
+    in blocks that read bonds. A bond's score is the mean of :math:`\alpha_{ij} + \alpha_{ji}`.
     """
     if not instance.attention.weights.size:
         raise InputError(

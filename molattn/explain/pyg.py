@@ -18,8 +18,8 @@ class GraphModel(nn.Module):
     It explains the networks alone: a Gaussian process, as ``admet`` and models trained by default
     have, takes no part. Use :func:`molattn.explain.explain` to explain whole predictions; this
     class is for the other algorithms of :class:`torch_geometric.explain.Explainer`. Node masks
-    apply to the features and edge masks to the messages of the attention layers. Descriptors and
-    Morgan counts are not masked.
+    apply to the features and edge masks to the messages of the attention layers, if all blocks read
+    all pairs (``graphs=("pairs",)``). Descriptors and Morgan counts are not masked.
 
     Args:
         model: The model.

@@ -20,7 +20,7 @@ SMILES = "CC(=O)NCCO"
 @pytest.fixture(scope="module")
 def graph_model():
     # A mean of atoms, which messages change by more than a readout that learns.
-    return GraphModel(make(network=replace(SMALL, readout="mean"))).eval()
+    return GraphModel(make(network=replace(SMALL, readout="mean", graphs=("pairs",)))).eval()
 
 
 def explained(graph_model, algorithm, **masks):

@@ -92,6 +92,7 @@ def test_it_learns(config, tmp_path):
 
 def test_it_starts_from_a_model_with_its_network_and_weights(config, tmp_path):
     once = replace(config.training, epochs=1)
+    config = replace(config, network=replace(config.network, norm="layer"))
     model = pretrain(replace(config, training=once), tmp_path / "first", None).model
     model.save_pretrained(tmp_path / "first" / "model")
     # So slow that what is taken over stays as it was.
@@ -166,7 +167,7 @@ def test_columns_are_learned_and_give_a_projection(columns, tmp_path, capsys, mo
         lambda weight, seed: learned.append(weight) or projection(weight, seed),
     )
     words = f"pretrain {path} --pretraining-columns emb_* --targets columns {SMALL} --epochs 40 "
-    words += f"--learning-rate 0.01 --output {tmp_path / 'run'}"
+    words += f"--norm layer --learning-rate 0.01 --output {tmp_path / 'run'}"
     assert main(words.replace("--epochs 1 ", "").split()) == 0
     assert "R² of columns" in capsys.readouterr().out
     scores = json.loads((tmp_path / "run" / "metrics.json").read_text())["validation"]

@@ -19,7 +19,14 @@ from molattn.training.module import TrainingModule
 from molattn.utils.process_group import joined_group
 
 SMALL = NetworkConfig(
-    width=8, heads=2, layers=1, edge_width=4, dropout=0.0, head_dropout=0.0, head="mlp"
+    width=8,
+    heads=2,
+    layers=1,
+    edge_width=4,
+    norm="layer",  # each process has batch statistics of its own
+    dropout=0.0,
+    head_dropout=0.0,
+    head="mlp",
 )
 # So slow that the weights stay as they are, and gradients of all steps can be compared.
 LOOP = {"epochs": 2, "learning_rate": 1e-12, "weight_decay": 0.0, "device": "cpu"}
