@@ -43,11 +43,14 @@ from scripts.benchmarks.commands import Commands
 LEVELS = {"shift": "atom", "length": "bond", "metabolism": "atom"}
 KINDS = {"shift": "regression", "length": "regression", "metabolism": "binary"}
 ALONE = ["--predictor", "network"]  # without Gaussian process
+ALL_PAIRS = ["--init-from", "none", "--graphs", "pairs", "--norm", "layer"]
 NETWORKS: dict[str, list[str]] = {
     "molattn": [],
     "network": ALONE,
-    "random": [*ALONE, "--init-from", "none"],
-    "random_edges": [*ALONE, "--init-from", "none", "--update-edges"],
+    "random": [*ALONE, *ALL_PAIRS],
+    "random_edges": [*ALONE, *ALL_PAIRS, "--update-edges"],
+    "in_turn": [*ALONE, "--init-from", "none"],
+    "in_turn_edges": [*ALONE, "--init-from", "none", "--update-edges"],
 }
 TOOLS = (*NETWORKS, "chemprop")
 KEY = ["set", "tool", "seed"]

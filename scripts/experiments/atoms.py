@@ -79,6 +79,8 @@ def train(frame: pd.DataFrame, seed: int, epochs: int, *, updates: bool) -> dict
         width=64,
         layers=3,
         init_from="none",
+        graphs=("pairs",),
+        norm="layer",
         bootstrap=0,
     )
     scores = {name: run.scores[name]["rmse"] for name in (*ATOMS, *BONDS)}

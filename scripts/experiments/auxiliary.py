@@ -47,7 +47,7 @@ VARIANTS = ("alone", "longer", "0.3", "1")  # the numbers are weights of the aux
 FOLDS = 3
 FIXED = {"target_columns": "y", "split": "scaffold", "split_column": "part", "device": "cpu"}
 QUIET = {"baselines": False, "bootstrap": 0}
-SMALL = {"width": 64, "heads": 4, "layers": 2}
+SMALL = {"width": 64, "heads": 4, "layers": 2, "graphs": ("pairs",), "norm": "layer"}
 MOST_SIMILAR = 0.4
 
 
