@@ -58,8 +58,9 @@ def draw_sites(
     }
     check_one_of("target", target, columns)
     level, task, at = columns[target]
-    kept = Chem.Mol(molecule) if isinstance(molecule, Chem.Mol) else molecule  # it may change
-    graph = laid_out(kept, unify=config.unify_drawings, hydrogens=config.hydrogens)
+    if isinstance(molecule, Chem.Mol):
+        molecule = Chem.Mol(molecule)  # a later call may be for the same one, changed
+    graph = laid_out(molecule, unify=config.unify_drawings, hydrogens=config.hydrogens)
     if graph is None:
         return None
     (record,) = records = model.networks.reader(None).all([molecule])

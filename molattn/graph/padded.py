@@ -48,7 +48,7 @@ class PaddedGraphs(CompleteGraphs):
         """See :class:`CompleteGraphs`."""
         return (~self._edge_mask.any(dim=-1),)
 
-    def with_edges(self, kept: Tensor) -> "PaddedGraphs":
+    def with_edges(self, kept: Tensor) -> "PaddedGraphs":  # name: as the attribute
         """See :class:`CompleteGraphs`."""
         nodes = self.row_mask.view(self._edge_mask.shape[:2])
         return PaddedGraphs(nodes, self._edge_mask & kept.view_as(self._edge_mask))

@@ -445,15 +445,15 @@ class Network(nn.Module):
         return self
 
 
-def some_edges(graph: Edges, edges: EdgeAttr, kept: Tensor) -> tuple[Any, EdgeAttr]:
-    """Keep some pairs ``bool [P]`` as a list of edges with their features; for ONNX as a mask."""
+def some_edges(graph: Edges, edges: EdgeAttr, is_edge: Tensor) -> tuple[Any, EdgeAttr]:
+    """Take pairs by a mask ``[P]`` as a list of edges with their features; for ONNX all, masked."""
     assert edges is not None
     if isinstance(graph, PaddedGraphs):
-        return graph.with_edges(kept), edges
+        return graph.with_edges(is_edge), edges
     if isinstance(graph, EdgeList):
-        return graph.edge_index[:, kept], edges_at(edges, kept)
-    is_kept = kept[graph.edge_row]
-    return graph.edge_index[:, is_kept], edges_at(edges, graph.edge_row[is_kept])
+        return graph.edge_index[:, is_edge], edges_at(edges, is_edge)
+    is_listed = is_edge[graph.edge_row]
+    return graph.edge_index[:, is_listed], edges_at(edges, graph.edge_row[is_listed])
 
 
 def pair_walks(graph: Edges, bonds: Tensor, length: int) -> Tensor:

@@ -387,6 +387,26 @@ def train(subject: Subject, shape: Shape, parts: Any, seed: int, epochs: int) ->
     return scores | sizes | {"cpu_s": seconds, "slopes": slopes, "errors": rounded}
 
 
+def time_steps(names: Sequence[str], shapes: Any, load_parts: Any, budget: int) -> None:
+    """Print CPU milliseconds of a training step of each encoder, in turn; medians of 7."""
+    networks: list[tuple[str, nn.Module, list[Any]]] = []
+    for name in names:
+        subject = SUBJECTS[name]
+        norm, depth = shapes.get(name, DEFAULT_SHAPE)
+        network = Network(subject, shape_within(subject, budget, depth, norm))
+        graphs = load_parts(pairs=subject.pairs)[0][: 5 * BATCH]
+        torch.manual_seed(0)
+        networks.append((name, network, batches_of(graphs, subject, BATCH)))
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for name, network, batches in networks * 7:
+        begun = time.process_time()
+        for batch in batches:
+            network(batch).square().mean().backward()
+        times[name].append((time.process_time() - begun) / len(batches))
+    rows = [[name, f"{1000 * float(np.median(seconds)):.1f}"] for name, seconds in times.items()]
+    print_table(["Encoder", "ms"], rows)
+
+
 # Results.
 
 
@@ -464,9 +484,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, default=20_000, help="of a table, at most")
     parser.add_argument("--results", type=Path, required=True, help="a file of JSON lines")
     parser.add_argument("--table", action="store_true", help="print the results")
+    parser.add_argument("--time", action="store_true", help="time steps instead of trainings")
     options = parser.parse_args(arguments)
 
     torch.set_num_threads(1)
+    if options.time:
+        parts = partial(load, options.data[0], options.zinc, options.folds[0], options.rows)
+        shapes = chosen_shapes(read_runs(options.results))
+        time_steps(options.encoders, shapes, parts, options.budget)
+        return
     for data, fold, name in product(options.data, options.folds, options.encoders):
         subject = SUBJECTS[name]
         runs = read_runs(options.results)

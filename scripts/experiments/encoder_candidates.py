@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.utils import scatter
 
+from molattn.model.network import some_edges
 from molattn.nn import Encoder
 from molattn.nn.graph_inputs import edge_features
 from scripts.benchmarks import benchmark_encoders
@@ -80,10 +81,9 @@ class InTurn(nn.Module):
 
     def forward(self, x: Tensor, graph: Any, edge_attr: Any, bias_attr: Any) -> Tensor:
         """Update atoms in rows."""
-        is_bond = bonds_of(graph, bias_attr)
-        bonds = graph.pairs_to_edges(edge_features(edge_attr))[is_bond]
-        graphs = {"bonds": graph.edge_index[:, is_bond], "pairs": graph}
-        edges = {"bonds": bonds, "pairs": edge_attr}
+        bonds, of_bonds = some_edges(graph, edge_attr, edge_features(bias_attr)[:, -1] == 1)
+        graphs = {"bonds": bonds, "pairs": graph}
+        edges = {"bonds": of_bonds, "pairs": edge_attr}
         nodes = graph.rows_to_nodes(x)
         return graph.nodes_to_rows(
             self.encoder(nodes, graphs, edges, bias_attr={"pairs": bias_attr})
@@ -107,6 +107,7 @@ def egt(shape: Shape) -> Encoder:
 
 
 CANDIDATES = {
+    "TransformerConv": SUBJECTS["TransformerConv"],  # to time both
     "slopes": SUBJECTS["edge_attention, slopes"],
     "updated edges": with_slopes(partial(blocks_of, make_layer, updates=True)),
     "EGT": with_slopes(egt),
