@@ -74,9 +74,13 @@ def _prepared(molecule: Molecule, unify: bool | None, hydrogens: bool) -> bytes 
 def draw_molecule(
     smiles: str, width: int = 250, height: int = 180, marked: Sequence[int] = ()
 ) -> str | None:
-    """Draw a molecule as transparent SVG with marked atoms; None if it is too large."""
+    """Draw a molecule as transparent SVG with marked atoms; None if it is too large.
+
+    Numbers that are no atoms, such as those of implicit hydrogen atoms, mark nothing.
+    """
     if (mol := laid_out(smiles)) is None:
         return None
+    marked = [atom for atom in marked if 0 <= atom < mol.GetNumAtoms()]
     drawer = drawing_module().MolDraw2DSVG(width, height)
     options = drawer.drawOptions()
     options.clearBackground = False
@@ -91,7 +95,7 @@ def draw_molecule(
         for bond in mol.GetBonds()
         if bond.GetBeginAtomIdx() in marked and bond.GetEndAtomIdx() in marked
     ]
-    drawer.DrawMolecule(mol, highlightAtoms=list(marked), highlightBonds=bonds)
+    drawer.DrawMolecule(mol, highlightAtoms=marked, highlightBonds=bonds)
     drawer.FinishDrawing()
     return drawer.GetDrawingText()
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rdkit import Chem
 
 from molattn.chem.grammar import SMILES
-from molattn.chem.parse import Molecule, atom_numbers, parse_molecule
+from molattn.chem.parse import Molecule, atom_numbers, parse_molecule, quiet
 from molattn.errors import SmilesError
 
 _AS_WRITTEN = Chem.SmilesParserParams()
@@ -137,4 +137,5 @@ def _as_written(molecule: Molecule) -> Chem.Mol | None:
     if isinstance(molecule, Chem.Mol):
         return molecule
     text, *_ = [*molecule.split(None, 1), ""]
-    return Chem.MolFromSmiles(text, _AS_WRITTEN) if SMILES.fullmatch(text) else None
+    with quiet:
+        return Chem.MolFromSmiles(text, _AS_WRITTEN) if SMILES.fullmatch(text) else None

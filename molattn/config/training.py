@@ -72,7 +72,8 @@ class NetworkConfig:
         walk_length: Number of random walk probabilities of pairs and atoms (RRWP); 0 for none.
         layer: Attention layer: edge_attention, gaan, mat, graph_network, egt, grit.
         graphs: Graphs that the blocks read in turn: pairs (all pairs of atoms), bonds; auto is
-            bonds pairs for edge_attention, and pairs for other layers.
+            bonds pairs for edge_attention, and pairs for other layers, with --update-edges or one
+            block.
         radius: Let an atom attend only to atoms at most this many bonds away, in linear memory.
         score: Attention score: dot, scaled_dot, general, additive, gatv2.
         combine: How to combine the outputs of the heads: linear, concat, mean, max, weighted.
@@ -84,7 +85,8 @@ class NetworkConfig:
             attn_bias=linear pair features add to the logits, as in Graphormer, with attn_bias=null
             nothing does; attn_bias=auto has slopes for edge_attention. Other options replace it.
         self_loops: Let an atom attend to itself.
-        norm: Normalization in the attention blocks: batch, over the atoms of a batch, or layer.
+        norm: Normalization in the attention blocks: layer, batch (over the atoms of a batch), or
+            auto (batch if blocks read bonds and pairs in turn, else layer).
         dropout: Dropout rate in the attention blocks.
         head: Prediction head: mlp, fourier, both, or auto (fourier for classes alone, else both).
         head_dropout: Dropout rate in the prediction head.
@@ -100,7 +102,10 @@ class NetworkConfig:
     edge_width: Width = 16
     walk_length: Annotated[int, Interval(ge=0, le=1000)] = 0
     layer: str = "edge_attention"
-    graphs: Annotated[tuple[Literal["auto", "bonds", "pairs"], ...], MinLen(1)] = ("auto",)
+    graphs: Annotated[
+        tuple[Literal["auto", "bonds", "pairs"], ...],
+        BeforeValidator(lambda value: tuple(value.split()) if isinstance(value, str) else value),
+    ] = ("auto",)
     radius: Width | None = field(default=None, metadata=_OWN)
     score: str = "scaled_dot"
     combine: str = "linear"
@@ -109,7 +114,7 @@ class NetworkConfig:
     update_edges: bool = False
     layer_options: _Assignments = ("attn_bias=auto",)
     self_loops: bool = True
-    norm: Literal["layer", "batch"] = "batch"
+    norm: Literal["auto", "layer", "batch"] = "auto"
     dropout: Fraction = field(default=0.1, metadata=_OWN)
     head: str = field(default="auto", metadata=_OWN)
     head_dropout: Fraction = field(default=0.5, metadata=_OWN)

@@ -92,7 +92,12 @@ def explain_table(
         check_one_of("method", name, METHODS)
     check_output_folder(Path(output), "an explanation", CONTENTS.__contains__)
     table, model = open_with_model(source, model_folder, config, console)
-    if config.target in [task.name for tasks in model.config.site_tasks.values() for task in tasks]:
+    sites = [task.name for tasks in model.config.site_tasks.values() for task in tasks]
+    if not model.config.tasks and config.target is None:
+        config = replace(config, target=sites[0])
+    if not model.config.tasks:
+        check_one_of("target", config.target, sites)
+    if config.target in sites:
         return draw_table(model, table, Path(output), config, console)
     if config.target is not None:
         name = target_name(model.config.tasks, model.endpoints, config.target)

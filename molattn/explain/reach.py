@@ -32,8 +32,8 @@ class AttentionByDistance:
         slopes: Learned slope of each head (:class:`molattn.nn.DistanceSlopes`), ``float64
             [layers, heads]``, NaN in a layer without them; None if no layer has slopes.
         head_names: See :class:`Explanation`.
-        uniform: The fractions if each receiver looked equally at all atoms that it can attend to,
-            ``float64 [5]``, with which to compare those of a head.
+        uniform: The fractions if each receiver looked equally at all atoms that it can attend to in
+            a layer, ``float64 [layers, 5]``, with which to compare those of a head.
     """
 
     shares: NDArray[np.float64]
@@ -80,7 +80,7 @@ class AttentionByDistance:
         for panel in panels.flat[layers:]:
             panel.set_axis_off()
         for layer, panel in enumerate(panels.flat[:layers]):
-            widths = 100 * np.vstack([self.shares[layer], self.uniform])
+            widths = 100 * np.vstack([self.shares[layer], self.uniform[layer]])
             ends = np.cumsum(widths, axis=1)
             for bonds, color in enumerate(_COLORS):
                 width = widths[:, bonds]
@@ -90,7 +90,7 @@ class AttentionByDistance:
             limits = {"xlim": (0, 100), "ylim": (heads + 0.6, -0.6)}  # the first head is on top
             panel.set(title=f"layer {layer + 1}", ylabel="head", **limits)
             if self.slopes is not None and np.isfinite(self.slopes[layer]).all():
-                slopes = [f"{slope:.2f}" for slope in self.slopes[layer]]
+                slopes = [f"{slope:.2f}" for slope in self.slopes[layer].round(2) + 0.0]
                 panel.secondary_yaxis("right").set_yticks(range(heads), slopes)
         for panel in panels[-1]:
             panel.set_xlabel("% of attention")
@@ -133,12 +133,13 @@ def distance_shares(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the fractions of one molecule, ``[layers, heads, 5]``; 0 if it has no edges.
 
-    Also those of equal weights for all atoms that a receiver attends to in any head, ``[5]``.
+    Also those of equal weights for all atoms that a receiver attends to in any head of a layer,
+    ``[layers, 5]``.
     """
     mol = explanation.mol or parse_molecule(explanation.smiles)
     bonds = np.minimum(Chem.GetDistanceMatrix(mol), len(BONDS) - 1)
     attention = explanation.attention.astype(np.float64)
-    is_reached: NDArray[np.bool_] = np.any(attention > 0.0, axis=(0, 1))
+    is_reached: NDArray[np.bool_] = np.any(attention > 0.0, axis=1)
     equal = _fractions(is_reached.astype(np.float64))
     shares, uniform = (
         _fractions(np.stack([x[..., bonds == k].sum(axis=-1) for k in range(len(BONDS))], axis=-1))

@@ -92,7 +92,12 @@ def _svg(mol: Chem.Mol, level: Level, colors: dict[int, Color], width: int, heig
     options.annotationFontScale = 0.6
     options.setBondNoteColour((0.0, 0.0, 0.0))
     kind = f"highlight{level.title()}"
-    marks = {"highlightAtoms": [], f"{kind}s": [*colors], f"{kind}Colors": colors}
+    marks = {
+        "highlightAtoms": [],
+        "highlightBonds": [],
+        f"{kind}s": [*colors],
+        f"{kind}Colors": colors,
+    }
     drawer.DrawMolecule(mol, **marks)
     drawer.FinishDrawing()
     return drawer.GetDrawingText()

@@ -20,7 +20,7 @@ from molattn.config import Kernel, MoleculeLimits, NetworkConfig
 from molattn.config.base import NonNegativeInt, Unique, checked
 from molattn.errors import InputError, quoted
 from molattn.model.target_transform import AnyTransform, IdentityTransform
-from molattn.nn.registry import check_network, network_graphs
+from molattn.nn.registry import check_network, resolved
 from molattn.task import Level, Task
 from molattn.version import __version__
 
@@ -139,13 +139,15 @@ class MolAttnConfig:
         if self.site_tasks and (self.has_partner or self.standardize):
             message = "cannot be used with partner_column or standardize"
             raise InputError(message, option=f"{next(iter(self.site_tasks))}_tasks")
-        if self.bond_tasks and network.update_edges and "pairs" not in network_graphs(network):
+        network = resolved(network)
+        if self.bond_tasks and network.update_edges and "pairs" not in network.graphs:
             message = f"got {' '.join(network.graphs)}, expected pairs too: bonds are predicted "
             raise InputError(f"{message}from their updated edges", option="graphs")
         if network.head == "auto":
             has_numbers = any(task.kind == "regression" for task in self.all_tasks)
             head = "both" if has_numbers else "fourier"
-            object.__setattr__(self, "network", replace(network, head=head))
+            network = replace(network, head=head)
+        object.__setattr__(self, "network", network)
         _ = self.calculator  # raises if a descriptor is unknown
 
     @cached_property

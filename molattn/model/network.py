@@ -28,7 +28,7 @@ from molattn.nn.encoder import Encoder
 from molattn.nn.graph_inputs import EdgeAttr, EdgeList, Edges, edge_features, edges_at, map_edges
 from molattn.nn.prediction_head import PREDICTION_HEADS
 from molattn.nn.readout import Readout
-from molattn.nn.registry import LAYERS, is_attention_layer, layer_options, network_graphs
+from molattn.nn.registry import LAYERS, is_attention_layer, layer_options
 from molattn.nn.site_head import SiteHead, bond_vectors
 from molattn.task import Level, count_outputs, output_slices
 
@@ -57,6 +57,7 @@ class Network(nn.Module):
         net = config.network
         featurizer = config.featurizer
         self.self_loops = net.self_loops
+        self.farthest = net.radius and min(net.radius, featurizer.max_distance)
         self.num_outputs = len(config.output_names)
         self._frozen: list[nn.Module] = []
         # Only an encoder of complete graphs reads them as padded blocks; others get PyG's edges.
@@ -111,12 +112,11 @@ class Network(nn.Module):
         if options.get("attn_bias") == "slopes":  # 0 for bonds
             options.pop("attn_bias")
         makers["bonds"] = partial(make, **options)
-        graphs = network_graphs(net)
-        makers = {name: makers[name] for name in graphs}
+        makers = {name: makers[name] for name in net.graphs}
         last = {name: partial(maker, update_edges=False) for name, maker in makers.items()}
         if config.bond_tasks:  # whose head alone reads the edges of the last block of pairs
             last.pop("pairs", None)
-        more = {"dropout": net.dropout, "norm": net.norm, "graphs": graphs}
+        more = {"dropout": net.dropout, "norm": net.norm, "graphs": net.graphs}
         return Encoder(makers, net.layers, net.width, make_last=last, **more)
 
     def _make_readout(self, readout: str | nn.Module) -> nn.Module:
@@ -314,6 +314,10 @@ class Network(nn.Module):
         if not isinstance(batch, MoleculeBatch):
             edge_index = batch["edge_index"]
             self._check_self_loops(edge_index, len(x))
+            if self.farthest is not None:
+                is_near = self.distance_of_pair(codes)[:, 0] <= self.farthest
+                edge_index = edge_index[:, is_near]
+                codes = codes[is_near]
             index = x.new_zeros(len(x), dtype=torch.long) if batch.batch is None else batch.batch
             nodes, edges = self._encode_edges(x, edge_index, codes, index)
             return nodes, index, edges

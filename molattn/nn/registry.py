@@ -1,7 +1,7 @@
 """Every attention layer by its name, and the check of a network's options."""
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional, Union
 
 import yaml
@@ -188,9 +188,12 @@ LAYERS |= {
 def check_network(network: NetworkConfig) -> None:
     """Check that all names are registered, and that the layer has all options that are set."""
     check_one_of("layer", network.layer, LAYERS)
-    if len(graphs := network_graphs(network)) > max(1, network.layers):
-        message = f"got {' '.join(graphs)}, expected at most one for each of --layers"
-        raise InputError(f"{message} ({network.layers})", option="graphs")
+    if network.graphs != NetworkConfig.graphs and (
+        "auto" in network.graphs or not 1 <= len(network.graphs) <= max(1, network.layers)
+    ):
+        message = f"got {' '.join(network.graphs)}, expected auto, or bonds and pairs, at least "
+        message += f"one and at most as many as --layers ({network.layers})"
+        raise InputError(message, option="graphs")
     reason = f"cannot be used with --layer {network.layer}"
     check_unused(network, (True, " ".join(unused_options(network)), reason))
     check_one_of("score", network.score, SCORES)
@@ -249,8 +252,19 @@ def network_graphs(network: NetworkConfig) -> tuple[str, ...]:
     """Return the names of the graphs that the blocks read in turn, ``bonds`` and ``pairs``."""
     if "auto" not in network.graphs:
         return network.graphs
-    has_turns = network.layer == NetworkConfig.layer and network.layers > 1
-    return ("bonds", "pairs") if has_turns else ("pairs",)
+    # Edges of pairs that every block updates tell more of bonds (docs/atoms.md).
+    has_turns = network.layers > 1 and not network.update_edges
+    is_default = network.layer == NetworkConfig.layer
+    return ("bonds", "pairs") if is_default and has_turns else ("pairs",)
+
+
+def resolved(network: NetworkConfig) -> NetworkConfig:
+    """Return a network with the graphs and the norm for which ``auto`` stands."""
+    graphs = network_graphs(network)
+    norm = network.norm
+    if norm == "auto":
+        norm = "batch" if len(graphs) > 1 else "layer"
+    return replace(network, graphs=graphs, norm=norm)
 
 
 def layer_options(network: NetworkConfig) -> dict[str, Any]:

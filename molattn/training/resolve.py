@@ -88,17 +88,15 @@ def load_pretrained(
     pretrained = weights.model.config.network
     for key, value, expected in _differences(network, pretrained, varied):
         raise InputError(
-            f"got {value}, but the model of --init-from {name} has {expected}; use {expected}, "
-            "leave it out, or use --init-from none",
+            f"got {_words(value)}, but the model of --init-from {name} has {_words(expected)}; "
+            f"use {_words(expected)}, leave it out, or use --init-from none",
             option=key,
         )
     copied = {name: getattr(pretrained, name) for name in _PRETRAINED_OPTIONS}
-    default = _default_config()
-    usual = network if default is None else default.network
     inherited = [
-        f"{name} {value}"
+        f"{name} {_words(value)}"
         for name, value in copied.items()
-        if value not in (getattr(network, name), getattr(usual, name), ())
+        if value not in (getattr(network, name), ())
     ]
     if inherited:
         weights = replace(weights, inherited=f" with its {', '.join(inherited)}")
@@ -111,7 +109,11 @@ def differences_from_default(network: NetworkConfig) -> str:
     default = _default_config()
     differences = () if default is None else _differences(network, default.network, ())
     names = ", ".join(name for name, *_ in differences)
-    return names and f": the pretrained model {_DEFAULT_MODEL} has another {names}"
+    return names and f": the pretrained model {_DEFAULT_MODEL} differs in {names}"
+
+
+def _words(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _default_fits(network: NetworkConfig, featurizer: Featurizer, varied: Collection[str]) -> bool:
@@ -216,7 +218,7 @@ def _resolve_tuning(
     is_default = is_default and tuning.head_steps == FineTuningConfig.head_steps
     if has_new_head and is_default and table.sites and not table.tasks and not only_classes:
         tuning = replace(tuning, backbone_lr_scale=1.0, head_steps=0)
-        remark = "all weights learn at one rate, as only numbers of atoms or bonds are predicted"
+        remark = "all weights learn at one rate, as atoms or bonds alone are predicted"
     return tuning, remark
 
 

@@ -44,13 +44,15 @@ LEVELS = {"shift": "atom", "length": "bond", "metabolism": "atom"}
 KINDS = {"shift": "regression", "length": "regression", "metabolism": "binary"}
 ALONE = ["--predictor", "network"]  # without Gaussian process
 ALL_PAIRS = ["--init-from", "none", "--graphs", "pairs", "--norm", "layer"]
+IN_TURN = ["--init-from", "none", "--graphs", "bonds", "pairs", "--norm", "batch"]
 NETWORKS: dict[str, list[str]] = {
     "molattn": [],
     "network": ALONE,
     "random": [*ALONE, *ALL_PAIRS],
     "random_edges": [*ALONE, *ALL_PAIRS, "--update-edges"],
-    "in_turn": [*ALONE, "--init-from", "none"],
-    "in_turn_edges": [*ALONE, "--init-from", "none", "--update-edges"],
+    "in_turn": [*ALONE, *IN_TURN],
+    "in_turn_edges": [*ALONE, *IN_TURN, "--update-edges"],
+    "batch_edges": [*ALONE, *ALL_PAIRS[:-1], "batch", "--update-edges"],
 }
 TOOLS = (*NETWORKS, "chemprop")
 KEY = ["set", "tool", "seed"]
@@ -271,6 +273,8 @@ def run(
 def differences(molecules: pd.DataFrame) -> pd.DataFrame:
     """Return the mean differences of two tools with their standard errors over molecules."""
     pairs = [("molattn", "chemprop"), ("molattn", "network"), ("random", "chemprop")]
+    pairs += [("in_turn", "random"), ("in_turn_edges", "random_edges")]
+    pairs += [("batch_edges", "random_edges")]
     rows = []
     for name, group in molecules.groupby("set", sort=False):
         wide = group.set_index(["smiles", "seed", "tool"])["error"].unstack("tool")  # noqa: PD010

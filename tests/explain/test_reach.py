@@ -40,7 +40,7 @@ def test_shares_are_means_over_receivers_and_molecules(members):
     np.testing.assert_allclose(found.shares.sum(axis=-1), 1)
     equal = [np.ones((1, 1, one.num_atoms, one.num_atoms)) / one.num_atoms for one in explanations]
     equal = [replace(one, attention=x) for one, x in zip(explanations, equal, strict=True)]
-    np.testing.assert_allclose(found.uniform, mean_shares(equal)[0, 0])
+    np.testing.assert_allclose(found.uniform, np.tile(mean_shares(equal)[0, 0], (2, 1)))
     assert found.head_names == explanations[0].head_names
     np.testing.assert_array_equal(found.slopes, np.tile([4.0, 0.0], (2, members)))
     near = found.shares[..., :2].sum(axis=-1)
@@ -62,7 +62,7 @@ def test_molecules_without_edges_do_not_count():
     expected = attention_by_distance(model, ethanol)
     both = attention_by_distance(model, methane + ethanol)
     np.testing.assert_allclose(both.shares, expected.shares)
-    np.testing.assert_allclose(both.uniform, [0.0, 2 / 3, 1 / 3, 0.0, 0.0])
+    np.testing.assert_allclose(both.uniform, [[0, 1, 0, 0, 0], [0, 2 / 3, 1 / 3, 0, 0]])
     assert both.slopes is None
     assert not attention_by_distance(model, methane).shares.any()
     assert attention_by_distance(model, []) is None

@@ -111,7 +111,8 @@ def test_atoms_are_those_of_the_standardized_smiles_and_no_features_are_needed(t
 
 
 def test_an_embedding_that_is_no_number_becomes_a_reason(tmp_path, model, monkeypatch):
-    monkeypatch.setattr(nn.BatchNorm1d, "forward", lambda self, x: x + torch.inf)
+    for norm in (nn.BatchNorm1d, nn.LayerNorm):
+        monkeypatch.setattr(norm, "forward", lambda self, x: x + torch.inf)
     source = saved(tmp_path, "smiles\nCCO\n")
     for atoms in (False, True):
         assert embed_table(model, source, tmp_path / "o.csv", EmbedConfig(atoms=atoms))[1]

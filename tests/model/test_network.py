@@ -189,9 +189,11 @@ def test_blocks_of_bonds_are_those_of_atoms_at_most_one_bond_away():
 
 
 def test_new_networks_read_bonds_and_pairs_in_turn_where_they_can():
-    assert make(layers=4).nets[0].encoder.graphs == ("bonds", "pairs")
-    for options in ({"layers": 1}, {"layers": 0}, {"layer": "mat"}):
-        assert make(**options).nets[0].encoder.graphs == ("pairs",)
+    network = make(layers=4).config.network
+    assert (network.graphs, network.norm) == (("bonds", "pairs"), "batch")
+    for options in ({"layers": 1}, {"layers": 0}, {"layer": "mat"}, {"update_edges": True}):
+        network = make(**options).config.network
+        assert (network.graphs, network.norm) == (("pairs",), "layer")
     with pytest.raises(molattn.InputError) as error:
         make(layers=1, graphs=("bonds", "pairs"))
     assert error.value.option == "graphs"

@@ -270,10 +270,11 @@ def test_the_network_is_that_of_the_model_except_for_its_own_options(table, pret
     config = config_of(table, pretrained[1])
     given = NetworkConfig(dropout=0.5, head="fourier")
     found, weights = load_pretrained(replace(config, network=given))
-    assert weights.inherited == " with its width 8, heads 2, layers 2, edge_width 4"
+    assert weights.inherited == " with its width 8, heads 2, layers 2, edge_width 4, norm layer"
     assert found.network == replace(SMALL, dropout=0.5, head="fourier")
     packaged, weights = load_pretrained(config_of(table, "base"))
-    assert (packaged.network.layer_options, weights.inherited) == ((), "")
+    assert packaged.network.layer_options == ()
+    assert weights.inherited == " with its graphs pairs, norm layer"
     assert "--layer-options" not in packaged.command_line("train")
     without = NetworkConfig(layer_options=("attn_bias=null",))  # as base is
     assert load_pretrained(replace(config_of(table, "base"), network=without))[0] == packaged

@@ -35,10 +35,10 @@ class Point(NamedTuple):
     values: str
 
 
-def molecule_image(smiles: str, label: str) -> Markup:
+def molecule_image(smiles: str, label: str, marked: Sequence[int] = ()) -> Markup:
     """Return a molecule as an image of a page, or why it is not drawn as a paragraph."""
     try:
-        drawing = draw_molecule(smiles) if len(smiles) <= _MOST_SMILES else None
+        drawing = draw_molecule(smiles, marked=marked) if len(smiles) <= _MOST_SMILES else None
     except MolattnError as error:
         return _UNDRAWN.format(error)
     if drawing is None:
@@ -84,15 +84,20 @@ def worst_molecules(
         truth = float(result.target[index])
         smiles = table.smiles[row]
         where = table.where(row)
+        atoms: list[int] = []
         if sites is not None:
             site = int(result.rows[index])
-            where += f", {sites.level} {site - sites.starts[sites.molecule[site]]}"
+            number = site - sites.starts[sites.molecule[site]]
+            where += f", {sites.level} {number}"
+            nodes = table.records[row].sites
+            marked = nodes.atoms[None] if sites.level == "atom" else nodes.bonds
+            atoms = marked[:, number].tolist()
         error = float(errors[index] if is_regression else 1.0 - errors[index])
         text = f"{'+' * (is_regression and error >= 0.0)}{format_score(error)}"
         if result.is_log:
             text = f"{three_digits(10.0 ** abs(error))}-fold too {'high' if error > 0 else 'low'}"
         molecule = {
-            "drawing": molecule_image(smiles, f"Structure of the molecule in {where}"),
+            "drawing": molecule_image(smiles, f"Structure of the molecule in {where}", atoms),
             "name": _name(table, row),
             "smiles": [smiles, *(table.partners[row : row + 1] if table.partners else [])],
             "where": where,
