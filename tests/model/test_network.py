@@ -183,7 +183,7 @@ def test_both_forms_of_a_batch_agree(options, self_loops):
 
 def test_blocks_of_bonds_are_those_of_atoms_at_most_one_bond_away():
     bonds = make(graphs=("bonds",))
-    near = make(radius=1, self_loops=False, layer_options=())
+    near = make(graphs=("pairs",), radius=1, self_loops=False, layer_options=())
     assert near.load_state_dict(bonds.state_dict()).missing_keys == []
     np.testing.assert_allclose(bonds.predict(SMILES), near.predict(SMILES), rtol=0, atol=1e-10)
 

@@ -38,7 +38,7 @@ def test_probabilities_near_zero_and_one_have_finite_logits_and_gradients():
     [
         ({"tasks": (*TASKS[:2], replace(PHASE, classes=("a", "b", "c")))}, {}),
         ({"network": replace(SMALL, score="gatv2")}, {}),
-        ({"network": replace(SMALL, norm="layer")}, {}),
+        ({"network": replace(SMALL, norm="batch")}, {}),
         ({"features": ("T",)}, {}),
         ({}, {"scale": 2.0}),
         ({}, {"mean": 3.1}),

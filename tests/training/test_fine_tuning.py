@@ -29,7 +29,9 @@ from .fitting import interrupted
 
 pytestmark = pytest.mark.usefixtures("without_figures")
 
-SMALL = NetworkConfig(width=8, heads=2, layers=2, edge_width=4, dropout=0.3, norm="layer")
+SMALL = NetworkConfig(
+    width=8, heads=2, layers=2, edge_width=4, dropout=0.3, norm="layer", graphs=("pairs",)
+)
 QUICK = SupervisedConfig(epochs=2, batch_size=8, device="cpu", learning_rate=0.01)
 EVEN = replace(QUICK, epochs=1, warmup=0.0, weight_decay=0.0, schedule="constant")
 GRAMS = Task("y", unit="mg")
@@ -270,7 +272,10 @@ def test_the_network_is_that_of_the_model_except_for_its_own_options(table, pret
     config = config_of(table, pretrained[1])
     given = NetworkConfig(dropout=0.5, head="fourier")
     found, weights = load_pretrained(replace(config, network=given))
-    assert weights.inherited == " with its width 8, heads 2, layers 2, edge_width 4, norm layer"
+    assert (
+        weights.inherited
+        == " with its width 8, heads 2, layers 2, edge_width 4, graphs pairs, norm layer"
+    )
     assert found.network == replace(SMALL, dropout=0.5, head="fourier")
     packaged, weights = load_pretrained(config_of(table, "base"))
     assert packaged.network.layer_options == ()
@@ -281,7 +286,7 @@ def test_the_network_is_that_of_the_model_except_for_its_own_options(table, pret
     process = GaussianProcessConfig(predictor="gaussian_process")
     replace(packaged, gaussian_process=process, training=SupervisedConfig())  # is no error
     assert load_pretrained(found)[0] == found
-    for option, value in (("edge_width", 8), ("heads", 4), ("graphs", ("bonds",))):
+    for option, value in (("edge_width", 8), ("heads", 4), ("norm", "batch")):
         with pytest.raises(InputError) as error:
             load_pretrained(replace(config, network=NetworkConfig(**{option: value})))
         assert error.value.option == option
