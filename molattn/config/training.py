@@ -314,7 +314,7 @@ class TrainConfig(RunConfig):
         start = self.fine_tuning.init_from
         # The network of another model is checked when that is loaded.
         is_known = start in ("auto", "none", "base", "base-large", "base-minimol", "base-small")
-        # The packaged models have others of the last two than new networks.
+        # In graphs and norm, packaged models differ from new networks.
         names = {option.name for option in fields(NetworkConfig)} - {"graphs", "norm"}
         check_unused(self.network, (is_known, " ".join(sorted(names)), reason))
         names = {option.name for option in fields(SupervisedConfig)} - {"seed", "threads", "device"}

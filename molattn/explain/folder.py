@@ -92,13 +92,8 @@ def explain_table(
         check_one_of("method", name, METHODS)
     check_output_folder(Path(output), "an explanation", CONTENTS.__contains__)
     table, model = open_with_model(source, model_folder, config, console)
-    sites = [task.name for tasks in model.config.site_tasks.values() for task in tasks]
-    if not model.config.tasks and config.target is None:
-        config = replace(config, target=sites[0])
-    if not model.config.tasks:
-        check_one_of("target", config.target, sites)
-    if config.target in sites:
-        return draw_table(model, table, Path(output), config, console)
+    if (drawn := _target_of_sites(model, config.target)) is not None:
+        return draw_table(model, table, Path(output), replace(config, target=drawn), console)
     if config.target is not None:
         name = target_name(model.config.tasks, model.endpoints, config.target)
         config = replace(config, target=name)
@@ -133,6 +128,16 @@ def explain_table(
         facts |= {"name": Path(str(table.path)).name, "target": label, "methods": meanings}
         files.page.write(folder / PAGE_FILE, facts, files.errors, check)
     return RowCounts(files.done, len(files.errors))
+
+
+def _target_of_sites(model: MolAttn, name: str | None) -> str | None:
+    """Return the property of atoms or bonds that is asked for, or the first; None if none is."""
+    names = [task.name for tasks in model.config.site_tasks.values() for task in tasks]
+    if model.config.tasks:
+        return name if name in names else None
+    name = name or names[0]
+    check_one_of("target", name, names)
+    return name
 
 
 def _label(target: Target, name: str | None) -> str:

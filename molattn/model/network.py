@@ -314,7 +314,7 @@ class Network(nn.Module):
         if not isinstance(batch, MoleculeBatch):
             edge_index = batch["edge_index"]
             self._check_self_loops(edge_index, len(x))
-            if self.farthest is not None:
+            if self.farthest is not None:  # such a graph may list all pairs
                 is_near = self.distance_of_pair(codes)[:, 0] <= self.farthest
                 edge_index = edge_index[:, is_near]
                 codes = codes[is_near]

@@ -11,6 +11,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for width in args.width:
         torch.manual_seed(0)
         network = NetworkConfig(width=width, layers=args.layers, dropout=0.0)
+        network = replace(network, graphs=("pairs",), norm="layer")  # as base is
         model = MolAttn(MolAttnConfig((Task("y"),), network))
         records = [model.featurize(one) for one in smiles]
         size = args.batch_size

@@ -22,7 +22,8 @@ _UNIT = "N[C@@H](C)C(=O)"  # five atoms
 
 def step(atoms: int, radius: int | None) -> tuple[float, float, int]:
     """Return CPU seconds and MB of a forward and backward pass, and the number of pairs."""
-    model = MolAttn(MolAttnConfig((Task("y"),), NetworkConfig(radius=radius)))
+    network = NetworkConfig(radius=radius, graphs=("pairs",), norm="layer")  # as base is
+    model = MolAttn(MolAttnConfig((Task("y"),), network))
     limits = MoleculeLimits(max_atoms=10**6, max_length=10**7, max_seconds=600.0)
     reader = MoleculeReader(model.config.featurizer, limits=limits, radius=radius)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

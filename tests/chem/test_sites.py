@@ -55,3 +55,8 @@ def test_labels_of_hydrogens_are_recognized():
     assert labels_hydrogens("[H]OC", "bond", [True, False])
     assert labels_hydrogens("OC", "atom", [True] * 6)
     assert not labels_hydrogens("OC", "atom", [True] * 5)
+
+
+def test_a_smiles_that_cannot_be_read_prints_nothing(capfd):
+    assert not labels_hydrogens("C(C", "atom", [True])
+    assert capfd.readouterr().err == ""

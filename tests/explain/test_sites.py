@@ -1,5 +1,7 @@
 """Drawings of the predictions of atoms and bonds."""
 
+import re
+
 import pytest
 import torch
 from rdkit import Chem
@@ -65,3 +67,18 @@ def test_a_molecule_that_was_changed_is_drawn_as_it_is(model):
     mol.GetAtomWithIdx(2).SetAtomicNum(7)
     Chem.SanitizeMol(mol)
     assert draw_sites(model, mol, "shift") == draw_sites(model, Chem.Mol(mol), "shift")
+
+
+def test_bonds_between_colored_atoms_have_no_color(model):
+    bonds = re.findall(r"<path class='bond-[^>]*", draw_sites(model, "Clc1ccc(Cl)cc1", "shift"))
+    assert bonds
+    assert all("fill:none" in bond for bond in bonds)
+
+
+def test_the_first_property_is_drawn_of_a_model_of_atoms_and_bonds_alone(model, tmp_path):
+    (tmp_path / "new.csv").write_text("smiles\nCCO\n")
+    explain_table(model, tmp_path / "new.csv", tmp_path / "drawn", ExplainConfig())
+    assert "<h1>shift</h1>" in (tmp_path / "drawn" / "index.html").read_text()
+    with pytest.raises(InputError, match="shift, broken") as error:
+        explain_table(model, tmp_path / "new.csv", tmp_path / "no", ExplainConfig(target="charge"))
+    assert error.value.option == "target"

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from torch_geometric.data import Batch
 
-from molattn import MolAttn
+from molattn import MolAttn, from_smiles
 from molattn.config import NetworkConfig
 from molattn.graph import ListedGraphs
 from molattn.model.model import MolAttnConfig
@@ -39,6 +41,16 @@ def test_second_molecules_are_read_within_the_radius_too():
     partners = ["O", "CCCCCC", "O", "c1ccccc1", "O"]
     expected = whole.predict(SMILES, partners=partners)
     np.testing.assert_allclose(near.predict(SMILES, partners=partners), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("radius", [1, 3])
+def test_a_graph_of_pyg_with_all_pairs_is_read_within_the_radius(radius):
+    whole, near = pair_of_models(radius)
+    batch = Batch.from_data_list([from_smiles(text, self_loops=True) for text in SMILES])
+    with torch.no_grad():
+        predicted = near(batch)
+    np.testing.assert_allclose(predicted, near.predict(SMILES), atol=1e-5)
+    assert np.abs(whole.predict(SMILES) - near.predict(SMILES)).max() > 1e-3
 
 
 def test_the_edges_of_a_long_chain_take_memory_in_proportion_to_its_length():

@@ -184,3 +184,10 @@ def test_model_of_atoms_alone_is_not_explained():
         model.check_predicts_molecules()
     with pytest.raises(InputError, match="expected at least one"):
         MolAttnConfig(tasks=())
+
+
+@pytest.mark.parametrize("option", [{"partner_column": "solvent"}, {"standardize": True}])
+def test_atoms_of_two_molecules_or_of_another_form_are_refused(option):
+    with pytest.raises(InputError) as error:
+        MolAttnConfig((), atom_tasks=("shift",), **option)
+    assert error.value.option == "atom_tasks"

@@ -1,5 +1,6 @@
 """Training on labels of atoms and bonds, from lists in cells to predictions."""
 
+import base64
 import copy
 import io
 import json
@@ -262,6 +263,9 @@ def test_report_and_card_are_of_atoms_and_bonds(run, frame, tmp_path):
     where = re.search(r"in the table</dt><dd>row (\d+), atom (\d+)<", cards)
     assert where is not None
     assert [*map(int, where.groups())] == [line, int(np.argmax(errors[worst]))]
+    picture = re.search(r"svg\+xml;base64,([^\"]*)", cards)
+    assert picture is not None
+    assert b"#F9CC5B" in base64.b64decode(picture[1])  # a mark at the atom
     card = (tmp_path / "run" / "model" / "README.md").read_text()
     assert "model.predict_atoms(" in card
     assert "model.predict_bonds(" in card
