@@ -56,9 +56,8 @@ class AttentionByDistance:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON types, with nested lists for arrays."""
-        slopes = None
-        if self.slopes is not None:
-            slopes = [None if np.isnan(x).any() else x.tolist() for x in self.slopes]
+        layers = () if self.slopes is None else self.slopes
+        slopes = [None if np.isnan(slope).any() else slope.tolist() for slope in layers] or None
         return {
             "bonds": BONDS,
             "heads": self.head_names,
