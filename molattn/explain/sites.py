@@ -17,20 +17,25 @@ from molattn.data.table import Table
 from molattn.errors import check_one_of
 from molattn.explain.drawing import Color, score_color
 from molattn.inference.streaming import RowCounts, molecule_batches
-from molattn.model.model import MolAttn
+from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.sites import predict_sites
 from molattn.task import Level, Task, output_slices
-from molattn.utils.console import print_remarks, three_digits
+from molattn.utils.console import print_line, print_remarks, row_progress, three_digits
 from molattn.utils.files import atomic_folder, write_file
 from molattn.utils.html import data_image
 
 _FIGURE = Markup("<figure>{}<figcaption>{}: {}</figcaption></figure>")
+_SIGNED = (
+    "Blue is below the mean of the training labels, orange above: the deeper, the farther from it, "
+    "by the scale of each molecule."
+)
+_PROBABILITY = "Probabilities: the higher, the deeper the violet."
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
 <style>body {{ font-family: sans-serif }} figure {{ display: inline-block; max-width: 30em }}
 figcaption {{ overflow-wrap: anywhere }}</style>
 <h1>{title}</h1>
-<p>Blue is below the mean of the training labels, orange above; a probability is violet.</p>
+<p>{legend}</p>
 {figures}
 </html>
 """
@@ -51,11 +56,7 @@ def draw_sites(
         InputError: The model has no such property.
     """
     config = model.config
-    columns: dict[str, tuple[Level, Task, slice]] = {
-        task.name: (level, task, at)
-        for level, tasks in config.site_tasks.items()
-        for task, at in zip(tasks, output_slices(tasks), strict=True)
-    }
+    columns = _columns(config)
     check_one_of("target", target, columns)
     level, task, at = columns[target]
     if isinstance(molecule, Chem.Mol):
@@ -84,6 +85,15 @@ def draw_sites(
     return _svg(drawn, level, colors, width, height)
 
 
+def _columns(config: MolAttnConfig) -> dict[str, tuple[Level, Task, slice]]:
+    """Return the level, task and outputs of each property of atoms or bonds, by name."""
+    return {
+        task.name: (level, task, at)
+        for level, tasks in config.site_tasks.items()
+        for task, at in zip(tasks, output_slices(tasks), strict=True)
+    }
+
+
 def _svg(mol: Chem.Mol, level: Level, colors: dict[int, Color], width: int, height: int) -> str:
     """Draw a molecule that has coordinates and notes, with the colors of its atoms or bonds."""
     drawer = drawing_module().MolDraw2DSVG(width, height)
@@ -108,12 +118,18 @@ def draw_table(
 ) -> RowCounts:
     """Draw the predictions of atoms or bonds of each row: ``index.html``, and SVG files."""
     target = str(config.target)
+    level, task, _ = _columns(model.config)[target]
+    unit = f" ({task.unit})" if task.unit else ""
+    title = f"{target}{unit}, predicted for each {level}"
+    if config.check or config.method != ExplainConfig().method:
+        print_line(console, f"not used: --method and --check; drawn is {title}")
     errors = Counter[str]()
     figures = []
     rows = chain.from_iterable(molecule_batches(table, model, config, Fields()))
-    with atomic_folder(output) as folder:
+    with atomic_folder(output) as folder, row_progress(console, "draw") as advance:
         (folder / "molecules").mkdir()
         for row in islice(rows, config.limit):
+            advance(1)
             if row.record is None:
                 errors[row.code] += 1
                 continue
@@ -124,7 +140,11 @@ def draw_table(
                 write_file(folder / "molecules" / f"{row.table_row.line}.svg", svg.encode())
                 image = data_image("molecule", row.smiles, "svg+xml", svg.encode())
             figures.append(_FIGURE.format(image, row.table_row.line, row.smiles))
-        page = Markup(_PAGE).format(title=target, figures=Markup("\n".join(figures)))
+        page = Markup(_PAGE).format(
+            title=title,
+            legend=_SIGNED if task.kind == "regression" else _PROBABILITY,
+            figures=Markup("\n".join(figures)),
+        )
         write_file(folder / "index.html", str(page).encode(errors="replace"))
     print_remarks(console, errors)
     return RowCounts(len(figures), errors.total())

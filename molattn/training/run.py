@@ -230,7 +230,9 @@ def fit_model(
         model.versions = {name: version(name) for name in ("molattn", "rdkit")}
         if not table.tasks:
             return model, histories, np.zeros((len(model.nets), len(split.val), 0)), sites
-        with step_progress(job.console, "Gaussian process"):
+        has_process = config.gaussian_process.predictor != "network"
+        step = "Gaussian process" if has_process else "validation predictions"
+        with step_progress(job.console, step):
             outputs, rows, errors = add_gaussian_process(model, config, table, split, job.console)
         fingerprints = training_fingerprints(config, table, split)
         if len(rows):

@@ -1,11 +1,13 @@
 """Settings of the recipe: scores of scaffold folds of the default with each of them.
 
     python -m scripts.experiments.recipe DATA OUTPUT.csv [--group large] [--settings default ...]
+    python -m scripts.experiments.recipe DATA OUTPUT.csv --group eighteen --init-from PRETRAINED
 
 DATA is a folder of bace.csv, freesolv.csv and training parts, admet/ and potency/. Twelve sets are
-the default, of each at most 1,000 molecules. The groups `small` and `large`, of classes, start from
-base-minimol, as the teacher of base saw their labels. By default there are 30 epochs, for the large
-ones 10 (AMES 15). Rows that OUTPUT has are not done again.
+the default, of each at most 1,000 molecules; bases are compared on `eighteen`. The groups `small`
+and `large`, of classes, start from base-minimol, as the teacher of base saw their labels.
+`--init-from` starts from another model: give it an OUTPUT of its own. By default there are 30
+epochs, for the large ones 10 (AMES 15). Rows that OUTPUT has are not done again.
 """
 
 import argparse
@@ -22,6 +24,11 @@ GROUPS = {
     "twelve": "admet/caco2_wang admet/clearance_microsome_az admet/ppbr_az "
     "admet/lipophilicity_astrazeneca freesolv potency/CHEMBL218_EC50 potency/CHEMBL262_Ki "
     "potency/CHEMBL2971_Ki potency/CHEMBL4005_Ki admet/herg admet/bioavailability_ma bace",
+    "eighteen": "admet/caco2_wang admet/lipophilicity_astrazeneca admet/ppbr_az "
+    "admet/clearance_microsome_az admet/herg admet/bioavailability_ma bace freesolv "
+    "potency/CHEMBL218_EC50 potency/CHEMBL219_Ki potency/CHEMBL238_Ki potency/CHEMBL239_EC50 "
+    "potency/CHEMBL244_Ki potency/CHEMBL262_Ki potency/CHEMBL264_Ki potency/CHEMBL2971_Ki "
+    "potency/CHEMBL4005_Ki potency/CHEMBL4792_Ki",
     "small": "admet/bbb_martins admet/dili admet/hia_hou admet/pgp_broccatelli "
     "admet/cyp2c9_substrate_carbonmangels admet/cyp2d6_substrate_carbonmangels "
     "admet/cyp3a4_substrate_carbonmangels",
@@ -66,9 +73,11 @@ def main() -> None:
     parser.add_argument("--group", choices=GROUPS, default="twelve")
     parser.add_argument("--folds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=["default"])
+    parser.add_argument("--init-from", help="default: base, or base-minimol for classes")
     given = parser.parse_args()
     minimol = given.group in ("small", "large")
     base, most = ("base-minimol", 100_000) if minimol else ("base", MOST)
+    base = given.init_from or base
     rows: list[Any] = []
     if given.output.exists():
         rows = pd.read_csv(given.output).to_dict("records")

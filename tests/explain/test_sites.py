@@ -1,10 +1,12 @@
 """Drawings of the predictions of atoms and bonds."""
 
+import io
 import re
 
 import pytest
 import torch
 from rdkit import Chem
+from rich.console import Console
 
 from molattn.config import ExplainConfig, NetworkConfig
 from molattn.errors import InputError
@@ -19,7 +21,10 @@ SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
 @pytest.fixture(scope="module")
 def model():
     torch.manual_seed(0)
-    tasks = {"atom_tasks": ("shift",), "bond_tasks": (Task("broken", "binary", ("0", "1")),)}
+    tasks = {
+        "atom_tasks": (Task("shift", unit="ppm"),),
+        "bond_tasks": (Task("broken", "binary", ("0", "1")),),
+    }
     return MolAttn(MolAttnConfig((), SMALL, hydrogens=True, **tasks)).eval()
 
 
@@ -58,7 +63,10 @@ def test_explain_draws_each_row(model, tmp_path):
         "2.svg",
         "4.svg",
     ]
-    assert "<h1>shift</h1>" in (tmp_path / "drawn" / "index.html").read_text()
+    assert (
+        "<h1>shift (ppm), predicted for each atom</h1>"
+        in (tmp_path / "drawn" / "index.html").read_text()
+    )
 
 
 def test_a_molecule_that_was_changed_is_drawn_as_it_is(model):
@@ -78,7 +86,22 @@ def test_bonds_between_colored_atoms_have_no_color(model):
 def test_the_first_property_is_drawn_of_a_model_of_atoms_and_bonds_alone(model, tmp_path):
     (tmp_path / "new.csv").write_text("smiles\nCCO\n")
     explain_table(model, tmp_path / "new.csv", tmp_path / "drawn", ExplainConfig())
-    assert "<h1>shift</h1>" in (tmp_path / "drawn" / "index.html").read_text()
+    assert (
+        "<h1>shift (ppm), predicted for each atom</h1>"
+        in (tmp_path / "drawn" / "index.html").read_text()
+    )
     with pytest.raises(InputError, match="shift, broken") as error:
         explain_table(model, tmp_path / "new.csv", tmp_path / "no", ExplainConfig(target="charge"))
     assert error.value.option == "target"
+
+
+def test_a_method_that_is_not_used_is_named(model, tmp_path):
+    (tmp_path / "new.csv").write_text("smiles\nCCO\n")
+    for name, config, is_said in (
+        ("plain", ExplainConfig(), False),
+        ("method", ExplainConfig(method=("attention",)), True),
+        ("check", ExplainConfig(target="broken", check=True), True),
+    ):
+        console = Console(file=io.StringIO(), width=200)
+        explain_table(model, tmp_path / "new.csv", tmp_path / name, config, console)
+        assert ("not used: --method and --check" in console.file.getvalue()) == is_said

@@ -32,7 +32,7 @@ def saved_model(folder, tasks=(), **options):
     """Save a model of atoms and bonds whose numbers have intervals, and return both."""
     torch.manual_seed(0)
     model = MolAttn(MolAttnConfig(tasks, SMALL, **TASKS, **options)).eval()
-    scores = SiteScores(20, (1.0, 2.0), (0.5, 1.0), 1.0)
+    scores = SiteScores(18, (1.0, 2.0), (0.5, 1.0), 1.0)
     model.site_calibration = SiteCalibration({"shift": scores})
     model.save_pretrained(folder / "nmr")
     return model, folder / "nmr"
@@ -168,6 +168,9 @@ def address(sites_alone):
 @pytest.mark.parametrize("width, scheme", [(1280, "dark"), (400, "light")])
 def test_the_page_shows_a_model_of_atoms_alone(opened, address, width, scheme):
     with opened(width=width, color_scheme=scheme) as page:
+        start = page.inner_text("#empty")
+        assert "Atoms and bonds are colored" in start
+        assert "Why?" not in start
         predict(page, "CC(=O)N[H] amide")
         page.locator(".sites img[alt^='shift (ppm), predicted for each atom']").wait_for()
         page.locator(".tiles dt").first.wait_for()
@@ -183,6 +186,9 @@ def test_the_page_shows_a_model_of_atoms_alone(opened, address, width, scheme):
         assert " to " in rows[0]
         assert rows[4].split("\t")[2:] == ["-", "-", "-"]
         assert_fits_and_can_be_read(page, width)
+        assert "No 95% interval" not in page.inner_text(".sites figcaption")
+        page.select_option("#level", "0.95")
+        page.locator(".sites figcaption:text('No 95% interval')").wait_for()
         page.select_option(".sites select", label="broken (bonds)")
         page.locator(".sites img[alt^='broken, predicted for each bond']").wait_for()
         rows = page.locator(".sites tbody tr").all_inner_texts()

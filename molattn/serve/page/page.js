@@ -263,6 +263,8 @@ function choose(model) {
   $("against-label").hidden = !names.length;
   $("parent-label").hidden = !model.predicts_parents;
   const properties = [...model.tasks, ...siteTasksOf(model)];
+  for (const item of $("empty").querySelectorAll(".of-molecules")) item.hidden = !model.tasks.length;
+  for (const item of $("empty").querySelectorAll(".of-sites")) item.hidden = properties.length === model.tasks.length;
   $("level-label").hidden = !properties.some((task) => task.has_interval);
   const level = [...$("level").options].find((one) => Number(one.value) === model.level);
   if (level) level.selected = true;

@@ -84,8 +84,11 @@ export class SitesCard {
       : picture(svg, `${words}, beside the ${task.level}s of ${this.smiles}`));
     const columns = columnsOf(task, predictions, level);
     const rows = sites.map((atoms, at) => [atoms, columns.map(([, texts]) => texts[at])]).filter(([atoms]) => atoms.length);
+    const [values] = Object.values(predictions);
+    const isUnbounded = predictions[`${task.name}_low`]?.some((end, at) => end === null && values[at] !== null);
+    const limits = isUnbounded ? ` No ${percent(level)} interval: the model has too few held-out molecules for it; choose a lower level.` : "";
     const gaps = rows.some(([, [text]]) => text === "-") ? " Without a value: not predicted, such as an element that has no training label." : "";
-    this.legend.replaceChildren(element("strong", {}, words), `. ${svg === null ? "" : legendOf(task)}${gaps}`);
+    this.legend.replaceChildren(element("strong", {}, words), `. ${svg === null ? "" : legendOf(task)}${gaps}${limits}`);
     const names = task.level === "atom" ? ["Atom", "Symbol"] : ["Atoms", "Symbols"];
     const head = (title, attributes, unit = "") => element("th", { scope: "col", ...attributes }, title, unit && element("small", {}, unit));
     this.values.replaceChildren(element("summary", {}, `Table of ${plural(rows.length, task.level)}`),
