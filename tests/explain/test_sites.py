@@ -102,6 +102,7 @@ def test_a_method_that_is_not_used_is_named(model, tmp_path):
         ("method", ExplainConfig(method=("attention",)), True),
         ("check", ExplainConfig(target="broken", check=True), True),
     ):
-        console = Console(file=io.StringIO(), width=200)
+        log = io.StringIO()
+        console = Console(file=log, width=200)
         explain_table(model, tmp_path / "new.csv", tmp_path / name, config, console)
-        assert ("not used: --method and --check" in console.file.getvalue()) == is_said
+        assert ("not used: --method and --check" in log.getvalue()) == is_said
