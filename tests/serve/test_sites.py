@@ -168,8 +168,9 @@ def address(sites_alone):
 @pytest.mark.parametrize("width, scheme", [(1280, "dark"), (400, "light")])
 def test_the_page_shows_a_model_of_atoms_alone(opened, address, width, scheme):
     with opened(width=width, color_scheme=scheme) as page:
+        page.locator("#empty .of-sites").wait_for()
         start = page.inner_text("#empty")
-        assert "Atoms and bonds are colored" in start
+        assert "Atoms and bonds\nare colored by" in start
         assert "Why?" not in start
         predict(page, "CC(=O)N[H] amide")
         page.locator(".sites img[alt^='shift (ppm), predicted for each atom']").wait_for()
@@ -186,15 +187,17 @@ def test_the_page_shows_a_model_of_atoms_alone(opened, address, width, scheme):
         assert " to " in rows[0]
         assert rows[4].split("\t")[2:] == ["-", "-", "-"]
         assert_fits_and_can_be_read(page, width)
-        assert "No 95% interval" not in page.inner_text(".sites figcaption")
-        page.select_option("#level", "0.95")
-        page.locator(".sites figcaption:text('No 95% interval')").wait_for()
+        assert "No 90% interval" not in page.inner_text(".sites figcaption")
         page.select_option(".sites select", label="broken (bonds)")
         page.locator(".sites img[alt^='broken, predicted for each bond']").wait_for()
         rows = page.locator(".sites tbody tr").all_inner_texts()
         assert [row.split("\t")[:2] for row in rows] == [
             *(["0-1", "C-C"], ["1-2", "C-O"], ["1-3", "C-N"])
         ]
+        page.select_option(".sites select", label="shift (atoms)")
+        page.select_option("#level", "0.95")
+        page.locator(".sites figcaption:text('No 95% interval')").wait_for()
+        page.select_option(".sites select", label="broken (bonds)")
         predict(page, "CCO ethanol\nC(C junk")
         assert page.locator("thead th").all_inner_texts() == ["Row", "Molecule", "Predicted"]
         first, wrong = page.locator("tbody tr").all_inner_texts()
