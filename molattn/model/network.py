@@ -25,6 +25,7 @@ from molattn.nn.attention_bias import DistanceSlopes
 from molattn.nn.dense.linear import Linear
 from molattn.nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
 from molattn.nn.encoder import Encoder
+from molattn.nn.functional import SCORES
 from molattn.nn.graph_inputs import EdgeAttr, EdgeList, Edges, edge_features, edges_at, map_edges
 from molattn.nn.prediction_head import PREDICTION_HEADS
 from molattn.nn.readout import Readout
@@ -83,6 +84,9 @@ class Network(nn.Module):
         terms, constant = _distance_and_bond(featurizer)
         self.distance_of_pair = FixedPairEmbedding(*pairs, terms[:, :1], constant[:1])
         self.has_slopes = DistanceSlopes in map(type, self.encoder.modules())
+        # Dot products of all pairs take less time than a list of bonds; GRIT's scores are others.
+        is_dot = SCORES[net.score].pair is None and not self.reads_degree
+        self.has_fast_pairs = encoder is None and is_dot and not net.update_edges
         self.readout = self._make_readout(net.readout if readout is None else readout)
         self.molecules = 2 if config.has_partner else 1
         self.register_buffer("projection", None)
@@ -386,9 +390,13 @@ class Network(nn.Module):
     def _encode_in_turn(
         self, x: Tensor, graph: Edges, edges: EdgeAttr, codes: EdgeAttr, options: dict[str, Any]
     ) -> tuple[Tensor, EdgeAttr]:
-        """Encode with blocks that read bonds, as a list, and others that read all pairs."""
+        """Encode with blocks that read bonds and others that read all pairs."""
         is_bond = map_edges(self.bond_of_pair, codes)[:, 0] > 0
-        bonds, of_bonds = some_edges(graph, edges, is_bond)
+        is_fast = self.has_fast_pairs and not torch.is_grad_enabled()
+        if isinstance(graph, CompleteGraphs) and is_fast:
+            bonds, of_bonds = graph.with_edges(is_bond), edges
+        else:
+            bonds, of_bonds = some_edges(graph, edges, is_bond)
         graphs = {
             "bonds": bonds,
             "pairs": graph.edge_index if isinstance(graph, EdgeList) else graph,
@@ -398,11 +406,13 @@ class Network(nn.Module):
             options[name] = {"pairs": options[name]}
         if self.reads_degree:
             options["degree"]["bonds"] = graph.rows_to_nodes(options["degree"]["pairs"])
-        encoded = self.encoder(graph.rows_to_nodes(x), graphs, edges_by_graph, **options)
+        if is_list := isinstance(bonds, Tensor):
+            x = graph.rows_to_nodes(x)
+        encoded = self.encoder(x, graphs, edges_by_graph, **options)
         nodes = encoded
         if "return_edges" in options:
             nodes, edges_by_graph = encoded
-        return graph.nodes_to_rows(nodes), edges_by_graph["pairs"]
+        return graph.nodes_to_rows(nodes) if is_list else nodes, edges_by_graph["pairs"]
 
     def _check_self_loops(self, edge_index: Tensor, atoms: int) -> None:
         """Raise if a PyG graph has other self loops than the model; not where that would wait."""

@@ -34,6 +34,9 @@ OPTIONS = [
     {"norm": "batch"},
     {"graphs": ("bonds", "pairs"), "update_edges": True},
     {"graphs": ("bonds", "pairs"), "layer": "grit", "walk_length": 4},
+    {"graphs": ("bonds", "pairs"), "layer": "graph_network"},
+    {"graphs": ("bonds", "pairs"), "score": "additive", "radius": 3},
+    {"graphs": ("bonds", "pairs"), "layers": 4, "gate": True, "radius": 3},
 ]
 # Among them a ring, stereo, two fragments and, without self loops, atoms that have no neighbor.
 SMILES = ["C[C@H](N)C(=O)O", "c1ccc2[nH]ccc2c1", "CC(=O)[O-].[Na+]", r"C/C=C/C#N", "C"]
@@ -177,6 +180,8 @@ def test_both_forms_of_a_batch_agree(options, self_loops):
     model = make(self_loops=self_loops, **options)
     rows, listed = model(as_rows(model)), model(as_batch(model))
     torch.testing.assert_close(rows, listed, rtol=0, atol=1e-10)
+    with torch.no_grad():  # bonds may be a mask
+        torch.testing.assert_close(model(as_rows(model)), rows, rtol=0, atol=1e-10)
     for text, row in zip(SMILES, model.predict(SMILES), strict=True):  # padding or none
         np.testing.assert_allclose(model.predict([text])[0], row, rtol=0, atol=1e-10)
 
