@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -78,15 +78,12 @@ class Network(nn.Module):
         self.walk_embedding = nn.ModuleList(maps)  # of atoms and of pairs
         self.encoder = self._make_encoder(config) if encoder is None else encoder
         self.reads_degree = encoder is None and LAYERS[net.layer].reads_degree
-        bonded = torch.zeros(sum(featurizer.pair_sizes), 1)
-        bonded[1 : featurizer.pair_sizes[0]] = 1.0
-        self.bond_of_pair = FixedPairEmbedding(*pairs, bonded, torch.zeros(1))
+        self.bond_of_pair = FixedPairEmbedding(*pairs, _bonded(featurizer), torch.zeros(1))
         terms, constant = _distance_and_bond(featurizer)
         self.distance_of_pair = FixedPairEmbedding(*pairs, terms[:, :1], constant[:1])
         self.has_slopes = DistanceSlopes in map(type, self.encoder.modules())
-        # Dot products of all pairs take less time than a list of bonds; GRIT's scores are others.
         is_dot = SCORES[net.score].pair is None and not self.reads_degree
-        self.has_fast_pairs = encoder is None and is_dot and not net.update_edges
+        self.can_mask_bonds = encoder is None and is_dot and not net.update_edges
         self.readout = self._make_readout(net.readout if readout is None else readout)
         self.molecules = 2 if config.has_partner else 1
         self.register_buffer("projection", None)
@@ -392,11 +389,10 @@ class Network(nn.Module):
     ) -> tuple[Tensor, EdgeAttr]:
         """Encode with blocks that read bonds and others that read all pairs."""
         is_bond = map_edges(self.bond_of_pair, codes)[:, 0] > 0
-        is_fast = self.has_fast_pairs and not torch.is_grad_enabled()
-        if isinstance(graph, CompleteGraphs) and is_fast:
+        if is_mask := self._masks_bonds(graph):
             bonds, of_bonds = graph.with_edges(is_bond), edges
         else:
-            bonds, of_bonds = some_edges(graph, edges, is_bond)
+            bonds, of_bonds = listed_edges(graph, edges, is_bond)
         graphs = {
             "bonds": bonds,
             "pairs": graph.edge_index if isinstance(graph, EdgeList) else graph,
@@ -406,13 +402,21 @@ class Network(nn.Module):
             options[name] = {"pairs": options[name]}
         if self.reads_degree:
             options["degree"]["bonds"] = graph.rows_to_nodes(options["degree"]["pairs"])
-        if is_list := isinstance(bonds, Tensor):
-            x = graph.rows_to_nodes(x)
-        encoded = self.encoder(x, graphs, edges_by_graph, **options)
+        rows = x if is_mask else graph.rows_to_nodes(x)
+        encoded = self.encoder(rows, graphs, edges_by_graph, **options)
         nodes = encoded
         if "return_edges" in options:
             nodes, edges_by_graph = encoded
-        return graph.nodes_to_rows(nodes) if is_list else nodes, edges_by_graph["pairs"]
+        return nodes if is_mask else graph.nodes_to_rows(nodes), edges_by_graph["pairs"]
+
+    def _masks_bonds(self, graph: Edges) -> TypeGuard[CompleteGraphs | PaddedGraphs]:
+        """Whether bonds are a mask of the pairs: for ONNX, and where it is faster than a list.
+
+        That is without gradients, of scores that are dot products, which those of GRIT are not.
+        """
+        if isinstance(graph, CompleteGraphs):
+            return self.can_mask_bonds and not torch.is_grad_enabled()
+        return isinstance(graph, PaddedGraphs)
 
     def _check_self_loops(self, edge_index: Tensor, atoms: int) -> None:
         """Raise if a PyG graph has other self loops than the model; not where that would wait."""
@@ -459,11 +463,9 @@ class Network(nn.Module):
         return self
 
 
-def some_edges(graph: Edges, edges: EdgeAttr, is_edge: Tensor) -> tuple[Any, EdgeAttr]:
-    """Take pairs by a mask ``[P]`` as a list of edges with their features; for ONNX all, masked."""
+def listed_edges(graph: Edges, edges: EdgeAttr, is_edge: Tensor) -> tuple[Tensor, EdgeAttr]:
+    """Take pairs by a mask ``[P]`` as a list of edges with their features."""
     assert edges is not None
-    if isinstance(graph, PaddedGraphs):
-        return graph.with_edges(is_edge), edges
     if isinstance(graph, EdgeList):
         return graph.edge_index[:, is_edge], edges_at(edges, is_edge)
     is_listed = is_edge[graph.edge_row]
@@ -480,6 +482,13 @@ def pair_walks(graph: Edges, bonds: Tensor, length: int) -> Tensor:
         return pair_walks(whole, all_bonds, length)[rows]
     parts = [random_walks(block.pairs(bonds), length).flatten(0, 2) for block in graph.blocks]
     return join_pairs(parts, bonds.new_zeros(0, length))
+
+
+def _bonded(featurizer: Featurizer) -> Tensor:
+    """Return the terms ``[sum(pair_sizes), 1]`` of codes in whether two atoms share a bond."""
+    bonded = torch.zeros(sum(featurizer.pair_sizes), 1)
+    bonded[1 : featurizer.pair_sizes[0]] = 1.0
+    return bonded
 
 
 def _distance_and_bond(featurizer: Featurizer) -> tuple[Tensor, Tensor]:
