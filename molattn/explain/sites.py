@@ -129,7 +129,7 @@ def draw_table(
     with atomic_folder(output) as folder, row_progress(console, "draw") as advance:
         (folder / "molecules").mkdir()
         for row in islice(rows, config.limit):
-            advance(1)
+            advance(1, int(row.record is None))
             if row.record is None:
                 errors[row.code] += 1
                 continue

@@ -82,8 +82,8 @@ class Network(nn.Module):
         terms, constant = _distance_and_bond(featurizer)
         self.distance_of_pair = FixedPairEmbedding(*pairs, terms[:, :1], constant[:1])
         self.has_slopes = DistanceSlopes in map(type, self.encoder.modules())
-        is_dot = SCORES[net.score].pair is None and not self.reads_degree
-        self.can_mask_bonds = encoder is None and is_dot and not net.update_edges
+        is_plain = net.layer == "edge_attention" and not (net.gate or net.update_edges)
+        self.can_mask_bonds = encoder is None and is_plain and SCORES[net.score].pair is None
         self.readout = self._make_readout(net.readout if readout is None else readout)
         self.molecules = 2 if config.has_partner else 1
         self.register_buffer("projection", None)
@@ -409,14 +409,14 @@ class Network(nn.Module):
             nodes, edges_by_graph = encoded
         return nodes if is_mask else graph.nodes_to_rows(nodes), edges_by_graph["pairs"]
 
-    def _masks_bonds(self, graph: Edges) -> TypeGuard[CompleteGraphs | PaddedGraphs]:
-        """Whether bonds are a mask of the pairs: for ONNX, and where it is faster than a list.
+    def _masks_bonds(self, graph: Edges) -> TypeGuard[CompleteGraphs]:
+        """Whether bonds are a mask of the pairs, not a list: for ONNX, and in predictions.
 
-        That is without gradients, of scores that are dot products, which those of GRIT are not.
+        There it is faster for molecules of up to some 40 atoms, if the layer is edge attention by
+        dot products, without gates and updated edges.
         """
-        if isinstance(graph, CompleteGraphs):
-            return self.can_mask_bonds and not torch.is_grad_enabled()
-        return isinstance(graph, PaddedGraphs)
+        is_fast = self.can_mask_bonds and not torch.is_grad_enabled()
+        return isinstance(graph, CompleteGraphs) and (is_fast or isinstance(graph, PaddedGraphs))
 
     def _check_self_loops(self, edge_index: Tensor, atoms: int) -> None:
         """Raise if a PyG graph has other self loops than the model; not where that would wait."""

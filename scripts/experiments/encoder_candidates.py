@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.utils import scatter
 
-from molattn.model.network import some_edges
+from molattn.model.network import listed_edges
 from molattn.nn import Encoder
 from molattn.nn.graph_inputs import edge_features
 from scripts.benchmarks import benchmark_encoders
@@ -81,7 +81,7 @@ class InTurn(nn.Module):
 
     def forward(self, x: Tensor, graph: Any, edge_attr: Any, bias_attr: Any) -> Tensor:
         """Update atoms in rows."""
-        bonds, of_bonds = some_edges(graph, edge_attr, edge_features(bias_attr)[:, -1] == 1)
+        bonds, of_bonds = listed_edges(graph, edge_attr, edge_features(bias_attr)[:, -1] == 1)
         graphs = {"bonds": bonds, "pairs": graph}
         edges = {"bonds": of_bonds, "pairs": edge_attr}
         nodes = graph.rows_to_nodes(x)

@@ -34,9 +34,8 @@ OPTIONS = [
     {"norm": "batch"},
     {"graphs": ("bonds", "pairs"), "update_edges": True},
     {"graphs": ("bonds", "pairs"), "layer": "grit", "walk_length": 4},
-    {"graphs": ("bonds", "pairs"), "layer": "graph_network"},
-    {"graphs": ("bonds", "pairs"), "score": "additive", "radius": 3},
-    {"graphs": ("bonds", "pairs"), "layers": 4, "gate": True, "radius": 3},
+    {"graphs": ("bonds", "pairs"), "walk_length": 4},
+    {"graphs": ("bonds", "pairs"), "layers": 4, "layer_options": ("attn_bias=linear",)},
 ]
 # Among them a ring, stereo, two fragments and, without self loops, atoms that have no neighbor.
 SMILES = ["C[C@H](N)C(=O)O", "c1ccc2[nH]ccc2c1", "CC(=O)[O-].[Na+]", r"C/C=C/C#N", "C"]
@@ -184,6 +183,17 @@ def test_both_forms_of_a_batch_agree(options, self_loops):
         torch.testing.assert_close(model(as_rows(model)), rows, rtol=0, atol=1e-10)
     for text, row in zip(SMILES, model.predict(SMILES), strict=True):  # padding or none
         np.testing.assert_allclose(model.predict([text])[0], row, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("options", [{}, {"gate": True}, {"layer": "grit", "walk_length": 4}])
+def test_bonds_are_a_mask_where_that_is_faster_and_no_gradient_is_needed(options):
+    model = make(graphs=("bonds", "pairs"), **options)
+    seen = []
+    model.nets[0].encoder.blocks[0].register_forward_pre_hook(lambda _, given: seen.append(given))
+    model(as_rows(model))
+    model.predict(SMILES)
+    listed, predicted = (isinstance(graph, torch.Tensor) for _, graph, *_ in seen)
+    assert (listed, predicted) == (True, bool(options))
 
 
 def test_blocks_of_bonds_are_those_of_atoms_at_most_one_bond_away():

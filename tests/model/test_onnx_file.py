@@ -65,7 +65,7 @@ NETWORKS = {
     "mat": {"radius": 3, "layers": 1, "edge_width": NetworkConfig.edge_width},
     "graph_network": {"readout": "mean+max"},
     "egt": {"update_edges": True, "layer_options": ("attn_bias=slopes",)},
-    "grit": {"layers": 1},
+    "grit": {"graphs": ("bonds", "pairs")},
 }
 
 
