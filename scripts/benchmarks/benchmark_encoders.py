@@ -45,7 +45,7 @@ from molattn.nn import LAYERS, CodeEmbedding, Encoder, GraphTransformerBlock
 from scripts.benchmarks.benchmark_layers import parameters, read_zinc
 from scripts.benchmarks.benchmarking import SHARED, print_table
 
-LABELS = {"esol": "logS", "lipo": "logD"}
+LABELS = {"solubility": "logS", "esol": "logS", "lipo": "logD"}
 HEADS, EDGE_WIDTH, WALK_LENGTH, BATCH, FOLDS = 8, 16, 16, 64, 5
 DEFAULT_SHAPE = ("layer", 4)  # norm and depth before a choice
 CLASSIC_DROPOUT = 0.05
@@ -288,9 +288,7 @@ def shape_within(subject: Subject, budget: int, depth: int, norm: str) -> Shape:
 
 def read_folds(name: str, fold: int, rows: int) -> Iterator[tuple[list[str], list[float]]]:
     """Yield training, validation and test molecules of a fold: 70, 10 and 20% of a table."""
-    path = SHARED / f"{name}.csv"
-    if not path.is_file() and name == "esol":
-        path = bundled_dataset()
+    path = bundled_dataset() if name == "solubility" else SHARED / f"{name}.csv"
     table = pd.read_csv(path)[["smiles", LABELS[name]]]
     order = np.random.default_rng(0).permutation(len(table))[:rows]
     parts = np.array_split(order, 2 * FOLDS)
@@ -473,7 +471,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", nargs="+", default=[], help="zinc, esol, lipo")
+    parser.add_argument("--data", nargs="+", default=[], help="zinc, esol, lipo, solubility")
     parser.add_argument("--zinc", type=Path, help="folder of ZINC")
     parser.add_argument("--encoders", nargs="+", choices=SUBJECTS, default=[*SUBJECTS])
     parser.add_argument("--folds", nargs="+", type=int, default=[0])

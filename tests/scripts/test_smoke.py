@@ -62,10 +62,10 @@ COMMANDS: dict[str, list[str | tuple[str, str]]] = {
         "--steps predict --model admet --molecules 10 400 --processes 1 --rounds 1",
     ],
     "benchmark_encoders": [
-        "--data esol --encoders GATv2Conv egt --rows 80 --epochs 1 --results e.jsonl --table",
+        "--data solubility --encoders GATv2Conv egt --rows 80 --epochs 1 --results e.jsonl --table",
     ],
     "encoder_candidates": [
-        "--data esol --encoders dropout --rows 80 --epochs 1 --results c.jsonl --table",
+        "--data solubility --encoders dropout --rows 80 --epochs 1 --results c.jsonl --table",
     ],
     "train_admet": [("tasks --output run --package packaged", "packaged in packaged")],
     "compare_admet": ["run --tasks caco2_wang"],
